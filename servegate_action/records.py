@@ -84,7 +84,9 @@ class RequestRecord(Record):
     cached_tokens: int | None
     finish_reason: str | None
     events: int = Field(description="SSE events of any kind, [DONE] and comments included")
-    coalesced_reads: int = Field(description="reads that held more than one token event, so that only the last is stamped")
+    coalesced_reads: int = Field(
+        description="reads that held more than one token event, so that only the last is stamped"
+    )
     slot: int | None = Field(description="closed loop: the slot (stream) that sent it")
     connection_reused: bool
     ok: bool
@@ -107,10 +109,14 @@ class ClientHealth(Record):
     reads: int
     reads_without_kernel_stamp: int
     coalesced_reads: int
-    cpu_ns: int = Field(description="CPU time of all client processes between the first and the last request of the cell")
+    cpu_ns: int = Field(
+        description="CPU time of all client processes between the first and the last request of the cell"
+    )
     parse_cpu_ns: int
     wall_ns: int
-    dispatch_lag_p99_ns: int = Field(description="sent − due: due is the schedule (open loop) or the hand-over of the slot")
+    dispatch_lag_p99_ns: int = Field(
+        description="sent − due: due is the schedule (open loop) or the hand-over of the slot"
+    )
     clock_offset_drift_ns: int = Field(description="largest change of REALTIME − MONOTONIC seen")
     peak_rss_bytes: int
 
@@ -225,7 +231,9 @@ class ModelIdentity(Record):
     """Which weights a stack serves."""
 
     name: str
-    digest: MaybeStr = Field(description="sha256 over the sorted `path<TAB>size<TAB>sha256` lines, or a pinned revision")
+    digest: MaybeStr = Field(
+        description="sha256 over the sorted `path<TAB>size<TAB>sha256` lines, or a pinned revision"
+    )
     files: int
     size_bytes: int
     evidence: Evidence
@@ -260,9 +268,13 @@ class NumericsProbe(Record):
     prompts: int
     self_match: float = Field(description="exact-match rate of the baseline against itself")
     cross_match: float = Field(description="exact-match rate of the candidate against the baseline")
-    self_agreement: float = Field(description="share of leading tokens (characters) that agree, baseline against itself")
+    self_agreement: float = Field(
+        description="share of leading tokens (characters) that agree, baseline against itself"
+    )
     cross_agreement: float
-    first_divergence_median: MaybeInt = Field(description="characters before the first difference, over differing answers")
+    first_divergence_median: MaybeInt = Field(
+        description="characters before the first difference, over differing answers"
+    )
     passed: bool
     reason: str
 

@@ -1,25 +1,52 @@
-"""From a seed and cells (or a trace) to planned requests and a digest: identical for both stacks.
+"""From a seed and cells (or a trace) to planned requests and a digest: the same bytes for both stacks.
 
-Filled in by the lead. This file fixes the types that the load generator and the analysis see.
+Everything random comes from the configured seed; the same configuration and the same length fit give the same requests,
+order and send times on any machine. Each launch puts a nonce in front of its prompts, the same for both stacks of a
+round and new in the next, so that no server answers from a prefix cache by accident; a declared shared prefix (or a
+trace's hash ids) is the only way to hit one on purpose.
+
+This room sends nothing and reads no file: a trace comes in as text.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import csv
+import hashlib
+import io
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+import numpy as np
+
+from servegate_action.config import models as config
+from servegate_action.errors import ConfigError, Problem
+from servegate_action.records import CellPlan, Side
+from servegate_action.words import VOCABULARY
+
+NONCE_WORDS = 4
+HASH_BLOCK_TOKENS = 512
+"""Tokens that one `hash_ids` entry of a Mooncake trace stands for (its README)."""
+
+_MAX_PROBLEMS = 20
+
+
+# ---------------------------------------------------------------- planned requests
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedRequest:
-    """One request as planned. `due_ns` is relative to the start of the cell in open loop, None in closed loop.
+    """One request as planned. `due_ns` counts from the start of the cell in open loop; None in closed loop.
 
-    The text sent is `nonce_text(...) + prompt` (see `workload.prompt_for_launch`): the nonce is the same for both stacks of
-    a round and differs between rounds, so that no prefix cache hits by accident.
+    `prefix` is the part of the prompt that may hit a prefix cache on purpose; `body` is this request's own.
     """
 
     id: str
     prompt: str
     output_tokens: int
     due_ns: int | None
+    prefix: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,3 +60,339 @@ class PlannedCell:
     weight: float
     warmup: tuple[PlannedRequest, ...]
     measured: tuple[PlannedRequest, ...]
+
+    def plan(self) -> CellPlan:
+        """What the recording says of it. Lengths are means, in words of the vocabulary ≈ tokens after the fit."""
+        words = [len(request.prefix.split()) + len(request.prompt.split()) + NONCE_WORDS for request in self.measured]
+        return CellPlan(
+            id=self.id,
+            name=self.name,
+            prompt_tokens=float(np.mean(words)),
+            output_tokens=float(np.mean([request.output_tokens for request in self.measured])),
+            concurrency=self.concurrency,
+            rate_per_second=self.rate_per_second,
+            weight=self.weight,
+            requests=len(self.measured),
+            warmup_requests=len(self.warmup),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class LengthFit:
+    """How the baseline counts: tokens ≈ offset + per_word × words. Learnt once, then fixed for both stacks."""
+
+    offset: float = 0.0
+    per_word: float = 1.0
+
+    def words(self, tokens: float) -> int:
+        """Words of a prompt that has about that many tokens; at least one beyond the nonce."""
+        return max(NONCE_WORDS + 1, round((tokens - self.offset) / self.per_word))
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """The frozen workload. `lines` is its canonical form, and `digest` the sha256 over those lines."""
+
+    seed: int
+    api: str
+    fit: LengthFit
+    cells: tuple[PlannedCell, ...]
+
+    def lines(self) -> Iterator[str]:
+        """Canonical JSON lines: a header, then every request in planned order."""
+        yield _canonical({"seed": self.seed, "api": self.api, "offset": self.fit.offset, "per_word": self.fit.per_word})
+        for cell in self.cells:
+            yield _canonical(
+                {"cell": cell.id, "concurrency": cell.concurrency, "rate": cell.rate_per_second, "weight": cell.weight}
+            )
+            for phase, requests in (("warmup", cell.warmup), ("measured", cell.measured)):
+                for request in requests:
+                    yield _canonical(
+                        {
+                            "id": request.id,
+                            "phase": phase,
+                            "due_ns": request.due_ns,
+                            "output_tokens": request.output_tokens,
+                            "prefix": request.prefix,
+                            "prompt": request.prompt,
+                        }
+                    )
+
+    @property
+    def digest(self) -> str:
+        """Sha256 of the canonical lines: two runs with equal digests did the same work."""
+        digest = hashlib.sha256()
+        for line in self.lines():
+            digest.update(line.encode() + b"\n")
+        return digest.hexdigest()
+
+    def for_launch(self, round_number: int) -> tuple[PlannedCell, ...]:
+        """The cells of one round in its shuffled order, nonces in place. Equal for both stacks of the round."""
+        order = _generator(self.seed, "order", str(round_number)).permutation(len(self.cells))
+        return tuple(self._with_nonces(self.cells[index], round_number) for index in order)
+
+    def _with_nonces(self, cell: PlannedCell, round_number: int) -> PlannedCell:
+        def final(request: PlannedRequest) -> PlannedRequest:
+            own = nonce(self.seed, round_number, f"{cell.id}:{request.id}")
+            if not request.prefix:
+                return replace(request, prompt=f"{own} {request.prompt}")
+            shared = nonce(self.seed, round_number, cell.name)
+            return replace(request, prefix="", prompt=f"{shared} {request.prefix} {own} {request.prompt}")
+
+        return replace(cell, warmup=tuple(map(final, cell.warmup)), measured=tuple(map(final, cell.measured)))
+
+
+def nonce(seed: int, round_number: int, name: str) -> str:
+    """Four vocabulary words that no other (round, request) shares: about 34 bits."""
+    digest = hashlib.sha256(f"{seed}/{round_number}/{name}".encode()).digest()
+    return " ".join(
+        VOCABULARY[int.from_bytes(digest[4 * i : 4 * i + 4], "big") % len(VOCABULARY)] for i in range(NONCE_WORDS)
+    )
+
+
+def round_order(round_number: int) -> tuple[Side, Side]:
+    """Who goes first in round 1, 2, …: A B, B A, A B, … so that a linear drift cancels over an even number of rounds."""
+    first = Side.BASELINE if round_number % 2 else Side.CANDIDATE
+    return first, first.other
+
+
+# ---------------------------------------------------------------- building
+
+
+def build(
+    workload: config.Workload, *, fit: LengthFit | None = None, trace: Sequence[TraceRow] | None = None
+) -> Workload:
+    """Plan every request of the workload. `trace` holds the rows of `workload.trace` when the file names one."""
+    fit = fit or LengthFit()
+    if workload.trace is not None:
+        cells: tuple[PlannedCell, ...] = (_trace_cell(workload, trace or (), fit),)
+    else:
+        cells = tuple(planned for cell in workload.cells for planned in _cell_points(workload.seed, cell, fit))
+    return Workload(seed=workload.seed, api=workload.api, fit=fit, cells=cells)
+
+
+def calibration_texts(workload: Workload) -> tuple[str, ...]:
+    """A few prompts over the workload's range of lengths, to learn how the baseline counts tokens. Never measured."""
+    lengths = sorted(len(request.prompt.split()) + NONCE_WORDS for cell in workload.cells for request in cell.measured)
+    picks = sorted({max(8, lengths[int(share * (len(lengths) - 1))]) for share in (0.0, 0.5, 1.0)} | {16, 64})
+    generator = _generator(workload.seed, "calibration")
+    return tuple(_text(generator, words) for words in picks)
+
+
+def fit_lengths(texts: Sequence[str], tokens: Sequence[int]) -> LengthFit:
+    """Least-squares line through (words, tokens). One text alone, or equal lengths, fix the offset at 0."""
+    words = np.array([len(text.split()) for text in texts], dtype=float)
+    counted = np.array(tokens, dtype=float)
+    if len(set(words.tolist())) < 2:
+        return LengthFit(0.0, round(float(counted.mean() / words.mean()), 6))
+    slope, offset = np.polyfit(words, counted, 1)
+    return LengthFit(round(float(offset), 3), round(float(slope), 6))
+
+
+def _cell_points(seed: int, cell: config.Cell, fit: LengthFit) -> Iterator[PlannedCell]:
+    """One planned cell per concurrency (or the one rate); they share nothing but their shape."""
+    points = cell.concurrency or (None,)
+    for concurrency in points:
+        identifier = f"{cell.name}/{concurrency}" if concurrency else f"{cell.name}@{cell.rate_per_second:g}"
+        warmup = cell.warmup_requests or max(2, 2 * (concurrency or 4))
+        requests = _requests(seed, identifier, cell, count=warmup + cell.requests, fit=fit)
+        measured = requests[warmup:]
+        if cell.rate_per_second is not None:
+            measured = _with_arrivals(measured, poisson_arrivals(seed, identifier, len(measured), cell.rate_per_second))
+        yield PlannedCell(
+            id=identifier,
+            name=cell.name,
+            concurrency=concurrency,
+            rate_per_second=cell.rate_per_second,
+            weight=cell.weight / len(points),
+            warmup=requests[:warmup],
+            measured=measured,
+        )
+
+
+def _requests(
+    seed: int, identifier: str, cell: config.Cell, *, count: int, fit: LengthFit
+) -> tuple[PlannedRequest, ...]:
+    generator = _generator(seed, "requests", identifier)
+    prompts = _lengths(cell.prompt_tokens, count, generator)
+    outputs = _lengths(cell.output_tokens, count, generator)
+    prefix = ""
+    if cell.shared_prefix_tokens:
+        prefix = _text(_generator(seed, "prefix", cell.name), fit.words(cell.shared_prefix_tokens) - NONCE_WORDS)
+    taken = NONCE_WORDS + (len(prefix.split()) + NONCE_WORDS if prefix else 0)
+    return tuple(
+        PlannedRequest(
+            id=f"{index:05d}",
+            prompt=_text(generator, max(1, fit.words(prompt) - taken)),
+            output_tokens=int(output),
+            due_ns=None,
+            prefix=prefix,
+        )
+        for index, (prompt, output) in enumerate(zip(prompts, outputs, strict=True))
+    )
+
+
+def _lengths(length: config.Length, count: int, generator: np.random.Generator) -> np.ndarray:
+    """`count` whole lengths of at least 1. Lognormal: `mean` is that of the length, so mu = ln(mean) − sigma²/2."""
+    if isinstance(length, config.Uniform):
+        return generator.integers(length.low, length.high, size=count, endpoint=True)
+    if isinstance(length, config.Lognormal):
+        mu = np.log(length.mean) - length.sigma**2 / 2
+        return np.maximum(1, np.rint(generator.lognormal(mu, length.sigma, size=count))).astype(int)
+    return np.full(count, length)
+
+
+def poisson_arrivals(seed: int, name: str, count: int, rate_per_second: float) -> tuple[int, ...]:
+    """Absolute arrival times (ns) of a Poisson process, scaled so that the mean gap is exactly 1/rate."""
+    gaps = _generator(seed, "arrivals", name).exponential(size=count)
+    times = np.cumsum(gaps) * (count / rate_per_second / gaps.sum())
+    return tuple(int(time) for time in np.rint(times * 1e9))
+
+
+def _with_arrivals(requests: Sequence[PlannedRequest], due: Iterable[int]) -> tuple[PlannedRequest, ...]:
+    return tuple(replace(request, due_ns=when) for request, when in zip(requests, due, strict=True))
+
+
+def _text(generator: np.random.Generator, words: int) -> str:
+    picks = generator.integers(0, len(VOCABULARY), size=max(0, words))
+    return " ".join(VOCABULARY[pick] for pick in picks)
+
+
+def _generator(seed: int, *names: str) -> np.random.Generator:
+    """An own stream per purpose, so that a change in one cell leaves the others' prompts as they were."""
+    entropy = hashlib.sha256("/".join((str(seed), *names)).encode()).digest()
+    return np.random.Generator(np.random.PCG64(int.from_bytes(entropy, "big")))
+
+
+def _canonical(value: dict[str, object]) -> str:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+
+
+# ---------------------------------------------------------------- traces
+
+
+@dataclass(frozen=True, slots=True)
+class TraceRow:
+    """One arrival of a trace. `t_ns` counts from the trace's first row."""
+
+    t_ns: int
+    prompt_tokens: int
+    output_tokens: int
+    hash_ids: tuple[int, ...] = ()
+
+
+def parse_trace(text: str, *, name: str) -> tuple[TraceRow, ...]:
+    """Rows of a trace, in order of arrival, times from the first one.
+
+    JSONL as published with Mooncake (`timestamp` in ms, `input_length`, `output_length`, optional `hash_ids`), or CSV as
+    published with the Azure LLM inference trace (`TIMESTAMP`, `ContextTokens`, `GeneratedTokens`). Raises ConfigError
+    with every bad line (up to 20).
+    """
+    problems: list[Problem] = []
+    parse = _csv_rows if name.endswith(".csv") else _jsonl_rows
+    rows = sorted(parse(text, name, problems), key=lambda row: row.t_ns)
+    if not rows and not problems:
+        problems.append(Problem(name, 1, "", "the trace has no rows", "JSONL or CSV with at least one arrival"))
+    if problems:
+        raise ConfigError(problems[:_MAX_PROBLEMS])
+    start = rows[0].t_ns
+    return tuple(replace(row, t_ns=row.t_ns - start) for row in rows)
+
+
+def _jsonl_rows(text: str, name: str, problems: list[Problem]) -> Iterator[TraceRow]:
+    allowed = '{"timestamp": ms, "input_length": tokens, "output_length": tokens, "hash_ids": [optional]}'
+    for number, line in enumerate(text.splitlines(), start=1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+            found = TraceRow(
+                t_ns=round(float(row["timestamp"]) * 1e6),
+                prompt_tokens=_count(row["input_length"]),
+                output_tokens=_count(row["output_length"]),
+                hash_ids=tuple(int(block) for block in row.get("hash_ids") or ()),
+            )
+        except (ValueError, KeyError, TypeError, OverflowError, AttributeError) as error:
+            problems.append(Problem(name, number, "", f"not a trace row: {_reason(error)}", allowed))
+            continue
+        yield found
+
+
+def _csv_rows(text: str, name: str, problems: list[Problem]) -> Iterator[TraceRow]:
+    allowed = "a header with TIMESTAMP,ContextTokens,GeneratedTokens"
+    reader = csv.DictReader(io.StringIO(text))
+    for number, row in enumerate(reader, start=2):
+        try:
+            found = TraceRow(
+                t_ns=_timestamp_ns(row["TIMESTAMP"]),
+                prompt_tokens=_count(row["ContextTokens"]),
+                output_tokens=_count(row["GeneratedTokens"]),
+            )
+        except (ValueError, KeyError, TypeError, OverflowError) as error:
+            problems.append(Problem(name, number, "", f"not a trace row: {_reason(error)}", allowed))
+            continue
+        yield found
+
+
+def _count(value: object) -> int:
+    number = float(str(value))
+    if not number.is_integer() or number < 1:
+        raise ValueError(f"{value!r} is not a whole number of tokens above 0")
+    return int(number)
+
+
+def _timestamp_ns(text: str) -> int:
+    """Seconds as a number, or a date and time with up to nine decimals."""
+    try:
+        return round(float(text) * 1e9)
+    except ValueError:
+        whole, _, fraction = text.strip().partition(".")
+        digits = fraction.rstrip("Z").partition("+")[0]
+        seconds = round(datetime.fromisoformat(whole).replace(tzinfo=UTC).timestamp())
+        return seconds * 10**9 + int(digits.ljust(9, "0")[:9] or 0)
+
+
+def _reason(error: Exception) -> str:
+    return f"{error.args[0]} is missing" if isinstance(error, KeyError) else str(error) or type(error).__name__
+
+
+def _trace_cell(workload: config.Workload, rows: Sequence[TraceRow], fit: LengthFit) -> PlannedCell:
+    trace = workload.trace
+    if trace is None:
+        raise ValueError("this workload has no trace")
+    start, end = trace.start_s * 1e9, (trace.start_s + trace.duration_s) * 1e9 if trace.duration_s else float("inf")
+    window = [row for row in rows if start <= row.t_ns < end]
+    if len(window) < 2:
+        raise ConfigError([Problem(trace.path, 1, "workload.trace", "fewer than two arrivals in the chosen window")])
+    generator = _generator(workload.seed, "trace")
+    first = window[0].t_ns
+    requests = tuple(
+        _trace_request(f"{index:05d}", row, generator, workload.seed, fit)
+        for index, row in enumerate(window[: trace.warmup_requests] + window)
+    )
+    warmup, measured = requests[: trace.warmup_requests], requests[trace.warmup_requests :]
+    due = [round((row.t_ns - first) / trace.speedup) for row in window]
+    seconds = max(due) / 1e9
+    return PlannedCell(
+        id="trace",
+        name="trace",
+        concurrency=None,
+        rate_per_second=(len(window) - 1) / seconds if seconds else float(len(window)),
+        weight=1.0,
+        warmup=warmup,
+        measured=_with_arrivals(measured, due),
+    )
+
+
+def _trace_request(
+    identifier: str, row: TraceRow, generator: np.random.Generator, seed: int, fit: LengthFit
+) -> PlannedRequest:
+    """Text of one trace row; equal hash ids give equal blocks, so that a prefix cache hits as often as in the trace."""
+    words = max(1, fit.words(row.prompt_tokens) - NONCE_WORDS)
+    block_words = max(1, round(HASH_BLOCK_TOKENS / fit.per_word))
+    shared = row.hash_ids[: (words - 1) // block_words]
+    blocks = [_text(_generator(seed, "block", str(block)), block_words) for block in shared]
+    own = _text(generator, max(1, words - block_words * len(blocks)))
+    return PlannedRequest(
+        id=identifier, prompt=own, output_tokens=row.output_tokens, due_ns=None, prefix=" ".join(blocks)
+    )

@@ -97,13 +97,17 @@ class MetricVerdict(Record):
     better: bool = Field(description="shown to be better than the baseline")
     noise_sd: float | None = Field(description="SD of the per-round log-ratio (or points)")
     detectable: float | None = Field(description="smallest worsening this run would have caught 9 times out of 10")
-    projected_rounds: int | None = Field(description="smallest even number of rounds expected to decide; None when decided or out of reach")
+    projected_rounds: int | None = Field(
+        description="smallest even number of rounds expected to decide; None when decided or out of reach"
+    )
 
 
 class HardCheck(Record):
     """A yes-or-no check beside the statistical tests."""
 
-    name: str = Field(description="failed_share, slo_ttft_p95, requests, identity_model, load_equal, client, telemetry …")
+    name: str = Field(
+        description="failed_share, slo_ttft_p95, requests, identity_model, load_equal, client, telemetry …"
+    )
     kind: Literal["reject", "invalid", "inconclusive"] = Field(description="what a failure makes of the gate")
     ok: bool
     cell: str | None = None
@@ -261,7 +265,9 @@ class Judgement(Record):
     date: str = Field(description="UTC start of the run, ISO 8601")
     operator: str
     word: Word
-    headline: str = Field(description="English, one sentence, no Markdown: the metric or check that decided it, with numbers")
+    headline: str = Field(
+        description="English, one sentence, no Markdown: the metric or check that decided it, with numbers"
+    )
     advice: tuple[str, ...] = Field(description="what to do about it")
     change: Change | None
     baseline_label: str

@@ -35,7 +35,9 @@ class ServedModel(Model):
 
     name: str = Field(min_length=1, description="the model's name; also the default of `served_model` in requests")
     path: str | None = Field(default=None, description="weights on disk (a file or a folder); hashed")
-    revision: str | None = Field(default=None, pattern=r"^[0-9a-f]{40}$", description="pinned 40-hex commit, taken as declared")
+    revision: str | None = Field(
+        default=None, pattern=r"^[0-9a-f]{40}$", description="pinned 40-hex commit, taken as declared"
+    )
     quantization: str | None = Field(default=None, description="declared weight quantization, e.g. bf16, fp8, q4_1")
     batch_size: PositiveInt | None = Field(default=None, description="how many requests both servers may run at once")
 
@@ -68,7 +70,9 @@ class ContainerStack(Model):
     command: tuple[str, ...] = ()
     entrypoint: tuple[str, ...] | None = None
     volumes: tuple[str, ...] = Field(default=(), description="host:container[:ro]")
-    gpus: Literal["all", "none"] | int | tuple[str, ...] = Field(default="none", description="all, none, a count, or UUIDs")
+    gpus: Literal["all", "none"] | int | tuple[str, ...] = Field(
+        default="none", description="all, none, a count, or UUIDs"
+    )
     port: PositiveInt = Field(default=8000, description="the port that the server listens on inside the container")
     shm_size: str = "16g"
     ipc_host: bool = False
@@ -81,7 +85,8 @@ class EndpointStack(Model):
 
     url: str = Field(pattern=r"^https?://[^\s/?#]+(:\d+)?(/[^\s?#]*)?$")
     launches: Literal["unknown", "fixed"] = Field(
-        default="unknown", description="`fixed`: these two launches are what will serve; without it at best INCONCLUSIVE"
+        default="unknown",
+        description="`fixed`: these two launches are what will serve; without it at best INCONCLUSIVE",
     )
     api_key_env: EnvName | None = Field(default=None, description="name of the variable that holds the bearer token")
 
@@ -94,13 +99,17 @@ class Stack(Model):
     container: ContainerStack | None = None
     endpoint: EndpointStack | None = None
     engine: Engine = Engine.AUTO
-    served_model: str | None = Field(default=None, description="model name in requests; default: model.name or /v1/models")
+    served_model: str | None = Field(
+        default=None, description="model name in requests; default: model.name or /v1/models"
+    )
     env: tuple[EnvName, ...] = Field(default=(), description="NAME (passed on, masked) or NAME=value")
     gpu_count: PositiveInt = Field(default=1, description="accelerators that this stack holds")
     gpu_uuids: tuple[str, ...] = Field(default=(), description="their UUIDs; default: all that are visible")
     gpu_pool: str | None = Field(default=None, description="pool or node type, when the two stacks need different ones")
     quantization: str | None = Field(default=None, description="declared for this stack where it cannot be read back")
-    batch_size: PositiveInt | None = Field(default=None, description="declared for this stack where it cannot be read back")
+    batch_size: PositiveInt | None = Field(
+        default=None, description="declared for this stack where it cannot be read back"
+    )
     health: str | None = Field(default=None, description="path that answers 200 once healthy, e.g. /health")
     ready_timeout_s: Positive = 900.0
     stop_timeout_s: Positive = 30.0
@@ -181,7 +190,9 @@ class Cell(Model):
 class Trace(Model):
     """Recorded traffic, replayed with its own arrival times and lengths (open loop)."""
 
-    path: str = Field(description="JSONL (timestamp, input_length, output_length) or CSV (TIMESTAMP, ContextTokens, GeneratedTokens)")
+    path: str = Field(
+        description="JSONL (timestamp, input_length, output_length) or CSV (TIMESTAMP, ContextTokens, GeneratedTokens)"
+    )
     speedup: Positive = 1.0
     start_s: float = Field(default=0.0, ge=0, description="where in the trace to begin")
     duration_s: Positive | None = Field(default=None, description="how much of it to replay; default: all")
@@ -365,10 +376,14 @@ class Cost(Model):
     """Prices. Without this block the money of row 6 is not computed: it then says GPU-seconds per 1M tokens."""
 
     gpu_hour_usd: Positive | dict[Side, Positive]
-    electricity_usd_per_kwh: float | None = Field(default=None, ge=0, description="left out when the GPU price contains power")
+    electricity_usd_per_kwh: float | None = Field(
+        default=None, ge=0, description="left out when the GPU price contains power"
+    )
     grid_efficiency: Annotated[float, Field(gt=0, le=1)] | None = Field(default=None)
     pue: Annotated[float, Field(ge=1)] | None = None
-    board_to_server: Annotated[float, Field(ge=1)] = Field(default=1.0, description="server energy over GPU board energy")
+    board_to_server: Annotated[float, Field(ge=1)] = Field(
+        default=1.0, description="server energy over GPU board energy"
+    )
     billing_granularity_s: float = Field(default=0.0, ge=0, description="held time is billed in steps of this")
     traffic: Traffic | None = None
     idle: IdlePolicies = IdlePolicies()
@@ -377,7 +392,9 @@ class Cost(Model):
     @model_validator(mode="after")
     def _consistent(self) -> Cost:
         if self.pue is not None and self.grid_efficiency is not None:
-            raise ValueError("pue and grid_efficiency both describe the way from the grid to the chip: give one, never both")
+            raise ValueError(
+                "pue and grid_efficiency both describe the way from the grid to the chip: give one, never both"
+            )
         if isinstance(self.gpu_hour_usd, dict) and set(self.gpu_hour_usd) != set(Side):
             raise ValueError("gpu_hour_usd needs a number, or one for baseline and one for candidate")
         sleeps = not (self.idle.baseline.keep_warm and self.idle.candidate.keep_warm)
@@ -453,7 +470,9 @@ class Config(Model):
         if self.cost is not None:
             for side in Side:
                 if self.stacks.of(side).endpoint is not None and not self.cost.idle.of(side).keep_warm:
-                    raise ValueError(f"stacks.{side} is an endpoint, which servegate cannot stop: scale_to_zero cannot be shown")
+                    raise ValueError(
+                        f"stacks.{side} is an endpoint, which servegate cannot stop: scale_to_zero cannot be shown"
+                    )
         return self
 
     @property
