@@ -7,10 +7,20 @@ file, and nothing here measures or decides.
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    WithJsonSchema,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
 
 from servegate_action.records import Side
 
@@ -157,7 +167,29 @@ class Lognormal(Model):
     sigma: Positive
 
 
-Length = PositiveInt | Uniform | Lognormal
+def _parse_length(value: object) -> object:
+    """`uniform(a, b)` and `lognormal(mean, sigma)` as written in the file; everything else is left to the models."""
+    if not isinstance(value, str):
+        return value
+    match = re.fullmatch(r"\s*(uniform|lognormal)\s*\(\s*([0-9.]+)\s*,\s*([0-9.]+)\s*\)\s*", value)
+    if match is None:
+        raise ValueError(f"{value!r} is no length")
+    kind, first, second = match.groups()
+    if kind == "lognormal":
+        return {"mean": float(first), "sigma": float(second)}
+    if "." in first + second:
+        raise ValueError(f"{value!r}: uniform takes two whole numbers")
+    return {"low": int(first), "high": int(second)}
+
+
+_LENGTH_SCHEMA = {
+    "anyOf": [
+        {"type": "integer", "exclusiveMinimum": 0},
+        {"type": "string", "pattern": r"^(uniform|lognormal)\(.+,.+\)$"},
+    ]
+}
+Length = Annotated[PositiveInt | Uniform | Lognormal, BeforeValidator(_parse_length), WithJsonSchema(_LENGTH_SCHEMA)]
+LENGTH_ALLOWED = 'a whole number above 0, "uniform(a, b)", "lognormal(mean, sigma)"'
 
 
 class Cell(Model):
@@ -176,6 +208,8 @@ class Cell(Model):
     @field_validator("concurrency", mode="before")
     @classmethod
     def _one_or_many(cls, value: object) -> object:
+        if isinstance(value, list):
+            return tuple(value)
         return (value,) if isinstance(value, int) and not isinstance(value, bool) else value
 
     @model_validator(mode="after")
@@ -241,10 +275,34 @@ class Rounds(Model):
 
 
 class Limit(Model):
-    """The regression of one metric that is still allowed (its non-inferiority margin)."""
+    """The regression of one metric that is still allowed (its non-inferiority margin). `2%` or `2pp` in the file."""
 
     value: Positive = Field(description="a fraction for `ratio` (0.02 = 2 %), percentage points for `points`")
     unit: Literal["ratio", "points"] = "ratio"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _written(cls, value: object) -> object:
+        if isinstance(value, int | float):
+            raise ValueError(f"{value!r} has no unit")
+        if not isinstance(value, str):
+            return value
+        match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*(%|pp)\s*", value)
+        if match is None:
+            raise ValueError(f"{value!r} is no limit")
+        number = float(match[1])
+        if number == 0:
+            raise ValueError(
+                "a limit of 0 cannot be shown by any measurement; give the smallest change that matters to you"
+            )
+        return {"value": number / 100, "unit": "ratio"} if match[2] == "%" else {"value": number, "unit": "points"}
+
+    @model_serializer
+    def _write(self) -> str:
+        return str(self)
+
+    def __str__(self) -> str:
+        return f"{round(self.value * 100, 9):g}%" if self.unit == "ratio" else f"{self.value:g}pp"
 
 
 class MetricName(StrEnum):
@@ -279,27 +337,69 @@ DEFAULT_CELL_LIMITS: dict[MetricName, Limit] = {
 }
 
 
+LIMIT_SCHEMA = {"type": "string", "pattern": r"^[0-9]+(\.[0-9]+)?(%|pp)$"}
+LIMIT_ALLOWED = "a percentage such as 2%, or percentage points such as 2pp for gpu_utilization"
+Margin = Annotated[Limit, WithJsonSchema(LIMIT_SCHEMA)]
+
+
+def _parse_share(value: object) -> object:
+    """`1%` or 0.01."""
+    if isinstance(value, str) and (match := re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*%\s*", value)):
+        return float(match[1]) / 100
+    return value
+
+
+_SHARE_SCHEMA = {"anyOf": [{"type": "number", "minimum": 0, "maximum": 1}, {"type": "string", "pattern": "^[0-9.]+%$"}]}
+Share = Annotated[float, Field(ge=0, lt=1), BeforeValidator(_parse_share), WithJsonSchema(_SHARE_SCHEMA)]
+
+
+class CellLimits(Model):
+    """Limits of the metrics that are judged in every cell; each field is a `MetricName`."""
+
+    default: Margin | None = None
+    tokens_per_second: Margin | None = None
+    ttft_p95: Margin | None = None
+    tpot_p95: Margin | None = None
+
+
 class Limits(Model):
     """Allowed regressions. Resolution for a metric: its own key, else `default` of its block, else the class default.
 
-    In the file: `limits: {default: 2%, ttft_p95: 5%, gpu_utilization: 2pp, cells: {ttft_p95: 10%}, failed_share: 0%}`.
+    The keys besides `default`, `cells`, `failed_share` and `advisory` are the `MetricName`s over the whole mix.
     """
 
-    default: Limit | None = None
-    mix: dict[MetricName, Limit] = Field(default_factory=dict)
-    cells: dict[MetricName, Limit] = Field(default_factory=dict)
-    cells_default: Limit | None = None
-    failed_share: float = Field(default=0.0, ge=0, lt=1, description="largest share of failed requests, per cell")
+    default: Margin | None = None
+    tokens_per_gpu_hour: Margin | None = None
+    decode_tokens_per_second: Margin | None = None
+    ttft_p95: Margin | None = None
+    tpot_p95: Margin | None = None
+    ttft_p95_with_cold_starts: Margin | None = None
+    gpu_utilization: Margin | None = Field(default=None, description="in percentage points, e.g. 2pp")
+    cost_per_1m_output_tokens: Margin | None = None
+    cells: CellLimits = CellLimits()
+    failed_share: Share = Field(default=0.0, description="largest share of failed requests, per cell")
     advisory: tuple[MetricName, ...] = Field(default=(), description="measured and shown, never gated")
+
+    @model_validator(mode="after")
+    def _units(self) -> Limits:
+        if self.gpu_utilization is not None and self.gpu_utilization.unit != "points":
+            raise ValueError("gpu_utilization is limited in percentage points, e.g. 2pp")
+        margins = {
+            name: getattr(self, name) for name in ("default", *MIX_METRICS) if name != MetricName.GPU_UTILIZATION
+        }
+        margins |= {f"cells.{name}": getattr(self.cells, name) for name in ("default", *CELL_METRICS)}
+        if wrong := [name for name, margin in margins.items() if margin is not None and margin.unit != "ratio"]:
+            raise ValueError(f"{', '.join(wrong)}: limited in percent, e.g. 2%")
+        return self
 
     def of(self, metric: MetricName, *, in_cell: bool) -> Limit:
         """The limit of one metric, over the whole mix or in a cell."""
-        own = self.cells if in_cell else self.mix
-        if metric in own:
-            return own[metric]
+        own: Limit | None = getattr(self.cells if in_cell else self, metric.value)
+        if own is not None:
+            return own
         if metric is MetricName.GPU_UTILIZATION:
             return DEFAULT_MIX_LIMITS[metric]
-        general = (self.cells_default or self.default) if in_cell else self.default
+        general = (self.cells.default or self.default) if in_cell else self.default
         return general or (DEFAULT_CELL_LIMITS if in_cell else DEFAULT_MIX_LIMITS)[metric]
 
 
@@ -320,9 +420,18 @@ class ScaleToZero(Model):
 
 
 class Idle(Model):
-    """What a stack does without traffic."""
+    """What a stack does without traffic: `keep_warm`, or `{scale_to_zero: {after_s: 300}}` in the file."""
 
     scale_to_zero: ScaleToZero | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _written(cls, value: object) -> object:
+        if value == "keep_warm":
+            return {}
+        if isinstance(value, str):
+            raise ValueError(f"{value!r} is no idle policy")
+        return value
 
     @property
     def keep_warm(self) -> bool:
@@ -330,11 +439,33 @@ class Idle(Model):
         return self.scale_to_zero is None
 
 
+IDLE_ALLOWED = "keep_warm, or {scale_to_zero: {after_s: SECONDS}}"
+_IDLE_SCHEMA = {
+    "anyOf": [
+        {"const": "keep_warm"},
+        {
+            "type": "object",
+            "required": ["scale_to_zero"],
+            "additionalProperties": False,
+            "properties": {
+                "scale_to_zero": {
+                    "type": "object",
+                    "required": ["after_s"],
+                    "additionalProperties": False,
+                    "properties": {"after_s": {"type": "number", "exclusiveMinimum": 0}},
+                }
+            },
+        },
+    ]
+}
+IdlePolicy = Annotated[Idle, WithJsonSchema(_IDLE_SCHEMA)]
+
+
 class IdlePolicies(Model):
     """Idle policy of each side. In the file: `keep_warm` or `{scale_to_zero: {after_s: 300}}`."""
 
-    baseline: Idle = Idle()
-    candidate: Idle = Idle()
+    baseline: IdlePolicy = Idle()
+    candidate: IdlePolicy = Idle()
 
     def of(self, side: Side) -> Idle:
         """The policy of one side."""
