@@ -1,0 +1,302 @@
+"""The documents say what the code does: versions, inputs, commands, links and workflow snippets agree.
+
+A document that no test holds is a claim. What is compared here is read from the files as a user reads them.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from markdown_it import MarkdownIt
+from ruamel.yaml import YAML
+
+import servegate_action
+
+ROOT = Path(__file__).resolve().parents[2]
+BIN = Path(sys.executable).parent
+PACKAGE = ROOT / "servegate_action"
+
+
+def read(name: str) -> str:
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+def load_yaml(text: str) -> dict[str, object]:
+    loaded = YAML(typ="safe", pure=True).load(text)
+    assert isinstance(loaded, dict)
+    return loaded
+
+
+def documents() -> list[Path]:
+    """Every Markdown file that a reader may open."""
+    return sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), ROOT / "tests/README.md"])
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A fenced block of a document."""
+
+    document: Path
+    line: int
+    language: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.document.relative_to(ROOT)}:{self.line}"
+
+
+def blocks(*languages: str) -> list[Block]:
+    return [
+        Block(document, token.map[0] + 1, token.info, token.content)
+        for document in documents()
+        for token in MarkdownIt().parse(document.read_text(encoding="utf-8"))
+        if token.type == "fence" and token.map and token.info.split(" ")[0] in languages
+    ]
+
+
+# ---------------------------------------------------------------- versions
+
+
+def test_the_version_is_the_same_in_code_and_changelog() -> None:
+    newest = re.search(r"^## \[(\d+\.\d+\.\d+)\]", read("CHANGELOG.md"), re.MULTILINE)
+    assert newest
+    assert newest[1] == servegate_action.__version__
+
+
+def test_pyproject_takes_the_version_from_the_code() -> None:
+    project = tomllib.loads(read("pyproject.toml"))
+    assert project["project"]["dynamic"] == ["version"]
+    assert project["tool"]["hatch"]["version"]["path"] == "servegate_action/__init__.py"
+
+
+def test_the_release_workflow_finds_the_version_and_the_line_of_action_yml_that_it_rewrites() -> None:
+    release = read(".github/workflows/release.yml")
+    assert f'__version__ = "{servegate_action.__version__}"' in read("servegate_action/__init__.py").splitlines()
+    assert "^  image: Dockerfile$" in release
+    assert read("action.yml").splitlines().count("  image: Dockerfile") == 1
+
+
+def test_documents_that_name_a_release_name_this_one() -> None:
+    named = {
+        (path.name, version)
+        for path in documents()
+        if path.name != "CHANGELOG.md"
+        for version in re.findall(
+            r"servegate/servegate@[0-9a-f]{40} # v(\d+\.\d+\.\d+)", path.read_text(encoding="utf-8")
+        )
+    }
+    assert {version for _, version in named} <= {servegate_action.__version__}, named
+
+
+# ---------------------------------------------------------------- the action
+
+
+def action() -> dict[str, dict[str, dict[str, object]]]:
+    return load_yaml(read("action.yml"))  # type: ignore[return-value]
+
+
+def names_read_in_code(pattern: str) -> set[str]:
+    """String constants of the package that look like a name of the runner's environment."""
+    found = set()
+    for module in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and re.fullmatch(pattern, node.value):
+                found.add(node.value)
+    return found
+
+
+def table_names(document: str, heading: str) -> set[str]:
+    """First-column code names of the table under a heading."""
+    section = re.search(rf"^#+ {heading}\n(.*?)(?=^#|\Z)", read(document), re.MULTILINE | re.DOTALL)
+    assert section, f"{document} has no section '{heading}'"
+    return set(re.findall(r"^\| `([^`]+)`", section[1], re.MULTILINE))
+
+
+def test_the_action_reads_exactly_the_inputs_that_action_yml_declares() -> None:
+    declared = {f"INPUT_{name.upper()}" for name in action()["inputs"]}
+    assert names_read_in_code(r"INPUT_[A-Z][A-Z-]*") == declared
+
+
+def test_readme_documents_every_input_and_output_and_no_other() -> None:
+    assert table_names("README.md", "Inputs") == set(action()["inputs"])
+    assert table_names("README.md", "Outputs") == set(action()["outputs"])
+
+
+def test_every_input_and_output_says_what_it_is() -> None:
+    for kind in ("inputs", "outputs"):
+        for name, entry in action()[kind].items():
+            assert len(str(entry["description"])) > 20, (kind, name)
+
+
+def test_the_entry_points_are_in_the_image_and_are_not_shell() -> None:
+    runs = action()["runs"]
+    for key, wanted in (("entrypoint", "servegate-action"), ("post-entrypoint", "servegate-post")):
+        door = Path(str(runs[key]))
+        assert door.name == wanted
+        text = read(f"docker/{door.name}")
+        assert text.startswith("#!/opt/servegate/bin/python3 -I")
+        assert f"docker/{door.name}" in read("Dockerfile")
+
+
+# ---------------------------------------------------------------- workflows
+
+
+def workflow_texts() -> Iterator[tuple[str, str]]:
+    """The repository's own workflows, and every workflow shown in a document."""
+    for path in sorted((ROOT / ".github/workflows").glob("*.yml")):
+        yield path.name, path.read_text(encoding="utf-8")
+    for block in blocks("yaml", "yml"):
+        if re.search(r"^on:", block.text, re.MULTILINE) and re.search(r"^jobs:", block.text, re.MULTILINE):
+            yield f"{block.document.stem}-{block.line}.yml", block.text
+
+
+@pytest.fixture(scope="module")
+def workflows(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("repository") / ".github" / "workflows"
+    folder.mkdir(parents=True)
+    for name, text in workflow_texts():
+        (folder / name).write_text(text, encoding="utf-8")
+    return folder
+
+
+def lint(*command: str | Path) -> None:
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{command[0]}\n{done.stdout}{done.stderr}"
+
+
+def test_workflows_and_snippets_fit_the_schema(workflows: Path) -> None:
+    lint(BIN / "check-jsonschema", "--builtin-schema", "vendor.github-workflows", *sorted(workflows.glob("*.yml")))
+
+
+def test_workflows_and_snippets_pass_actionlint(workflows: Path) -> None:
+    lint(BIN / "actionlint", "-shellcheck=", *sorted(workflows.glob("*.yml")))
+
+
+def test_workflows_and_snippets_have_no_security_finding(workflows: Path) -> None:
+    lint(BIN / "zizmor", "--offline", "--no-progress", "--min-severity", "medium", workflows)
+
+
+def test_actions_are_pinned_by_commit_with_the_version_beside() -> None:
+    loose = [
+        f"{name}: {line.strip()}"
+        for name, text in workflow_texts()
+        for line in text.splitlines()
+        if re.search(r"\buses: (?!\./)", line)
+        and not re.search(r"uses: [\w./-]+@([0-9a-f]{40}|<[^>]+>) # v\d+(\.\d+)*$", line)
+    ]
+    assert not loose
+
+
+def test_no_workflow_puts_event_text_into_a_script() -> None:
+    for name, text in workflow_texts():
+        for job in load_yaml(text)["jobs"].values():  # type: ignore[attr-defined]
+            for number, step in enumerate(job.get("steps", [])):
+                assert "github.event." not in step.get("run", ""), (name, number)
+
+
+# ---------------------------------------------------------------- documents
+
+
+def test_relative_links_lead_somewhere() -> None:
+    broken = [
+        f"{document.relative_to(ROOT)}: {target}"
+        for document in documents()
+        for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", document.read_text(encoding="utf-8"))
+        if not re.match(r"[a-z]+:", target) and not (document.parent / target).exists()
+    ]
+    assert not broken
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A `servegate …` line of a shell block."""
+
+    place: str
+    words: tuple[str, ...]
+    options: frozenset[str]
+
+
+def commands() -> Iterator[Command]:
+    for block in blocks("sh", "bash", "console"):
+        for line in block.text.splitlines():
+            match = re.match(r"^(?:\$ )?(?:\S*/)?servegate ([a-z]+)(.*?)(?: #.*)?$", line)
+            if match:
+                words = (match[1], *re.findall(r"^ ([a-z]+)", match[2])) if match[1] == "config" else (match[1],)
+                options = frozenset(re.findall(r" (--?[a-z][a-z-]*)", match[2]))
+                yield Command(str(block), words, options)
+
+
+def test_commands_in_documents_exist_with_the_options_shown() -> None:
+    helps: dict[tuple[str, ...], str] = {}
+    wrong = []
+    for command in commands():
+        if command.words not in helps:
+            door = [sys.executable, "-m", "servegate_action", *command.words, "--help"]
+            done = subprocess.run(door, capture_output=True, text=True, check=False)
+            helps[command.words] = done.stdout if done.returncode == 0 else ""
+        known = set(re.findall(r"(?<![\w-])--?[a-z][a-z-]*", helps[command.words]))
+        if not known or not command.options <= known:
+            wrong.append(f"{command.place}: servegate {' '.join(command.words)} {sorted(command.options - known)}")
+    assert not wrong
+
+
+def test_scripts_named_in_documents_exist() -> None:
+    for document in documents():
+        for name in re.findall(r"\bscripts/([a-z]+)", document.read_text(encoding="utf-8")):
+            assert (ROOT / "scripts" / name).is_file(), (document.name, name)
+
+
+# ---------------------------------------------------------------- requirements
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in (ROOT / "requirements").glob("*.txt")))
+def test_locked_packages_are_pinned_hashed_and_name_no_registry(name: str) -> None:
+    text = read(f"requirements/{name}")
+    assert "://" not in text
+    entries = re.split(r"\n(?=[a-z0-9])", re.sub(r"^#.*\n", "", text, flags=re.MULTILINE))
+    assert entries
+    for entry in entries:
+        assert re.match(r"[a-z0-9._-]+==\S+", entry), entry
+        assert "--hash=sha256:" in entry, entry
+
+
+def test_every_dependency_has_its_reason_beside_it() -> None:
+    section = re.search(r"^dependencies = \[\n(.*?)^\]", read("pyproject.toml"), re.MULTILINE | re.DOTALL)
+    assert section
+    for line in section[1].splitlines():
+        assert re.match(r'  "[^"]+", +# \S.{15,}', line), line
+
+
+def test_the_runtime_lock_covers_what_pyproject_asks_for() -> None:
+    wanted = {
+        re.split(r"[<>=\[ ]", name)[0] for name in tomllib.loads(read("pyproject.toml"))["project"]["dependencies"]
+    }
+    locked = set(re.findall(r"^([a-z0-9._-]+)==", read("requirements/runtime.txt"), re.MULTILINE))
+    assert {name.replace(".", "-") for name in wanted} <= locked
+
+
+# ---------------------------------------------------------------- style that a linter cannot hold
+
+
+def test_no_test_replaces_anything_at_run_time() -> None:
+    forbidden = re.compile(r"\b(unittest\." + "mock|monkey" + r"patch|Magic" + r"Mock)\b")
+    for path in [*ROOT.glob("tests/**/*.py"), *PACKAGE.rglob("*.py")]:
+        assert not forbidden.search(path.read_text(encoding="utf-8")), path
+
+
+def test_no_module_is_longer_than_a_reader_can_hold() -> None:
+    long = {
+        str(path.relative_to(ROOT)): length
+        for path in PACKAGE.rglob("*.py")
+        if (length := len(path.read_text(encoding="utf-8").splitlines())) > 650
+    }
+    assert not long, json.dumps(long)
