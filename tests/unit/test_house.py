@@ -5,7 +5,6 @@ A document that no test holds is a claim. What is compared here is read from the
 
 from __future__ import annotations
 
-import ast
 import json
 import re
 import subprocess
@@ -14,12 +13,14 @@ import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from markdown_it import MarkdownIt
 from ruamel.yaml import YAML
 
 import servegate_action
+from servegate_action.github import inputs
 
 ROOT = Path(__file__).resolve().parents[2]
 BIN = Path(sys.executable).parent
@@ -104,16 +105,6 @@ def action() -> dict[str, dict[str, dict[str, object]]]:
     return load_yaml(read("action.yml"))  # type: ignore[return-value]
 
 
-def names_read_in_code(pattern: str) -> set[str]:
-    """String constants of the package that look like a name of the runner's environment."""
-    found = set()
-    for module in PACKAGE.rglob("*.py"):
-        for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Constant) and isinstance(node.value, str) and re.fullmatch(pattern, node.value):
-                found.add(node.value)
-    return found
-
-
 def table_names(document: str, heading: str) -> set[str]:
     """First-column code names of the table under a heading."""
     section = re.search(rf"^#+ {heading}\n(.*?)(?=^#|\Z)", read(document), re.MULTILINE | re.DOTALL)
@@ -122,8 +113,23 @@ def table_names(document: str, heading: str) -> set[str]:
 
 
 def test_the_action_reads_exactly_the_inputs_that_action_yml_declares() -> None:
-    declared = {f"INPUT_{name.upper()}" for name in action()["inputs"]}
-    assert names_read_in_code(r"INPUT_[A-Z][A-Z-]*") == declared
+    assert list(action()["inputs"]) == list(inputs.NAMES)
+
+
+@pytest.mark.parametrize(
+    ("name", "choices"),
+    [("mode", inputs.Mode), ("comment", inputs.CommentWhen), ("accelerator", inputs.Accelerator)],
+)
+def test_the_description_of_a_choice_names_all_that_is_allowed(name: str, choices: object) -> None:
+    described = str(action()["inputs"][name]["description"])
+    assert [word for word in get_args(choices) if not re.search(rf"\b{word}\b", described)] == []
+
+
+def test_defaults_in_action_yml_are_the_defaults_of_the_code() -> None:
+    declared = {f"INPUT_{name.upper()}": str(entry.get("default", "")) for name, entry in action()["inputs"].items()}
+    token = declared.pop("INPUT_GITHUB-TOKEN")
+    assert token == "${{ github.token }}"
+    assert inputs.read_inputs(declared) == inputs.read_inputs({})
 
 
 def test_readme_documents_every_input_and_output_and_no_other() -> None:
