@@ -158,7 +158,7 @@ def test_the_entry_points_are_in_the_image_and_are_not_shell() -> None:
 
 def workflow_texts() -> Iterator[tuple[str, str]]:
     """The repository's own workflows, and every workflow shown in a document."""
-    for path in sorted((ROOT / ".github/workflows").glob("*.yml")):
+    for path in sorted([*ROOT.glob(".github/workflows/*.yml"), *ROOT.glob("docs/**/*.yml")]):
         yield path.name, path.read_text(encoding="utf-8")
     for block in blocks("yaml", "yml"):
         if re.search(r"^on:", block.text, re.MULTILINE) and re.search(r"^jobs:", block.text, re.MULTILINE):
@@ -200,6 +200,14 @@ def test_actions_are_pinned_by_commit_with_the_version_beside() -> None:
         and not re.search(r"uses: [\w./-]+@([0-9a-f]{40}|<[^>]+>) # v\d+(\.\d+)*$", line)
     ]
     assert not loose
+
+
+def test_an_action_is_the_same_commit_wherever_it_is_used() -> None:
+    pins: dict[str, set[str]] = {}
+    for _, text in workflow_texts():
+        for name, pin in re.findall(r"\buses: ([\w./-]+)@(.+)$", text, re.MULTILINE):
+            pins.setdefault(name, set()).add(pin)
+    assert {name: found for name, found in pins.items() if len(found) > 1} == {}
 
 
 def test_no_workflow_puts_event_text_into_a_script() -> None:
