@@ -149,6 +149,10 @@ class RunDirectory:
 
     # ------------------------------------------------------------ reading
 
+    def has(self, name: str) -> bool:
+        """Whether the file exists."""
+        return (self.root / name).is_file()
+
     def recording(self) -> Recording:
         """The recording. Raises RecordingUnreadable with what to do."""
         try:

@@ -165,7 +165,7 @@ def build(
     """Plan every request of the workload. `trace` holds the rows of `workload.trace` when the file names one."""
     fit = fit or LengthFit()
     if workload.trace is not None:
-        cells: tuple[PlannedCell, ...] = (_trace_cell(workload, trace or (), fit),)
+        cells: tuple[PlannedCell, ...] = (_trace_cell(workload.trace, workload.seed, trace or (), fit),)
     else:
         cells = tuple(planned for cell in workload.cells for planned in _cell_points(workload.seed, cell, fit))
     return Workload(seed=workload.seed, api=workload.api, fit=fit, cells=cells)
@@ -356,18 +356,15 @@ def _reason(error: Exception) -> str:
     return f"{error.args[0]} is missing" if isinstance(error, KeyError) else str(error) or type(error).__name__
 
 
-def _trace_cell(workload: config.Workload, rows: Sequence[TraceRow], fit: LengthFit) -> PlannedCell:
-    trace = workload.trace
-    if trace is None:
-        raise ValueError("this workload has no trace")
+def _trace_cell(trace: config.Trace, seed: int, rows: Sequence[TraceRow], fit: LengthFit) -> PlannedCell:
     start, end = trace.start_s * 1e9, (trace.start_s + trace.duration_s) * 1e9 if trace.duration_s else float("inf")
     window = [row for row in rows if start <= row.t_ns < end]
     if len(window) < 2:
         raise ConfigError([Problem(trace.path, 1, "workload.trace", "fewer than two arrivals in the chosen window")])
-    generator = _generator(workload.seed, "trace")
+    generator = _generator(seed, "trace")
     first = window[0].t_ns
     requests = tuple(
-        _trace_request(f"{index:05d}", row, generator, workload.seed, fit)
+        _trace_request(f"{index:05d}", row, generator, seed, fit)
         for index, row in enumerate(window[: trace.warmup_requests] + window)
     )
     warmup, measured = requests[: trace.warmup_requests], requests[trace.warmup_requests :]

@@ -417,6 +417,9 @@ class ScaleToZero(Model):
     """Release the GPU when idle for `after_s`, and start again on the next request."""
 
     after_s: Positive
+    by: Literal["stop", "engine"] = Field(
+        default="stop", description="`stop`: an autoscaler stops the stack; `engine`: it exits of itself when idle"
+    )
 
 
 class Idle(Model):
@@ -452,7 +455,10 @@ _IDLE_SCHEMA = {
                     "type": "object",
                     "required": ["after_s"],
                     "additionalProperties": False,
-                    "properties": {"after_s": {"type": "number", "exclusiveMinimum": 0}},
+                    "properties": {
+                        "after_s": {"type": "number", "exclusiveMinimum": 0},
+                        "by": {"enum": ["stop", "engine"]},
+                    },
                 }
             },
         },

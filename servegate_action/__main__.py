@@ -1,0 +1,46 @@
+"""The door: reads the environment once, builds the real world, and maps the outcome to an exit code.
+
+The only place that knows `os.environ`, the consoles and the signals. The first SIGINT or SIGTERM becomes `Cancelled` in
+the main thread and everything that was started cleans up on its way out; later ones are ignored meanwhile.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+from types import FrameType
+
+from rich.console import Console
+
+from servegate_action import cli
+from servegate_action.errors import Cancelled
+from servegate_action.world import World
+
+
+def main() -> int:
+    """Run one command; returns its exit code."""
+    _cancel_on_signals()
+    world = World(
+        environment=dict(os.environ),
+        folder=Path.cwd(),
+        out=Console(soft_wrap=True, highlight=False, markup=False, emoji=False),
+        err=Console(stderr=True, highlight=False, markup=False, emoji=False),
+    )
+    return cli.run(sys.argv[1:], world)
+
+
+def _cancel_on_signals() -> None:
+    def cancel(number: int, frame: FrameType | None) -> None:
+        del frame
+        for each in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(each, signal.SIG_IGN)
+        raise Cancelled(number)
+
+    for each in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(each, cancel)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

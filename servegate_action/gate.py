@@ -1,0 +1,212 @@
+"""The story: the whole job on one screen, in the order of the data.
+
+A configuration becomes a plan, the plan a recording, the recording a judgement, the judgement a report. Everything
+after the recording is a function of the files in the run directory: `judge`, `report` and `verify` enter the story
+there, and get the same bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from servegate_action import __version__, launch, store, workload
+from servegate_action.analysis import checklist
+from servegate_action.analysis.judgement import Judgement, Word
+from servegate_action.analysis.metrics import LaunchData
+from servegate_action.config import load as configuration
+from servegate_action.config.models import Config
+from servegate_action.errors import CannotMeasure, RecordingUnreadable, VerificationFailed
+from servegate_action.measure import Job, Origin, measure
+from servegate_action.progress import Reporter
+from servegate_action.records import LaunchRecord, LaunchState, Recording
+from servegate_action.report import comment, page, summary
+from servegate_action.store import RunDirectory
+from servegate_action.workload import LengthFit
+from servegate_action.world import World, this_host
+
+
+Language = Literal["en", "es"]
+DERIVED = frozenset({store.VERDICT, store.COMMENT, store.SUMMARY, store.PAGE, store.TRACE, store.MANIFEST})
+"""Files that follow from the others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What is to be gated. `read_text` gives the files that the policy names (traces), by their name in it."""
+
+    config: Config
+    read_text: Callable[[str], str]
+    output: Path
+    origin: Origin
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A judged run. `failure` is what stopped the measurement early, if anything did."""
+
+    judgement: Judgement
+    directory: RunDirectory
+    failure: CannotMeasure | None = None
+
+
+def run(order: Order, *, world: World, reporter: Reporter) -> Finished:
+    """The whole gate: sweep, measure, judge, report. The evidence is in `order.output` whatever happens."""
+    for line in launch.sweep(state_dir=launch.state_directory(world.environment)):
+        reporter.phase(line)
+    directory = RunDirectory.create(order.output)
+    text = configuration.dump(order.config)
+    directory.write_text(store.CONFIG, text)
+    failure = None
+    try:
+        measure(_job(order, directory, text, world, reporter))
+    except CannotMeasure as error:
+        failure = error
+    reporter.phase("judging")
+    return Finished(conclude(directory), directory, failure)
+
+
+def conclude(directory: RunDirectory) -> Judgement:
+    """From the recording to verdict, reports and manifest, all of them rewritten."""
+    judgement = judge(directory)
+    for name, text in rendered(judgement, language=_config(directory).report.language).items():
+        directory.write_text(name, text)
+    directory.write_text(store.TRACE, checklist.trace_csv(directory.recording(), _data(directory)))
+    directory.write_manifest(__version__)
+    return judgement
+
+
+def judge(directory: RunDirectory) -> Judgement:
+    """The judgement that follows from the files; nothing is written."""
+    return checklist.judge(_config(directory), directory.recording(), _data(directory))
+
+
+def rendered(judgement: Judgement, *, language: Language) -> dict[str, str]:
+    """Every text that is made from a judgement, by file name."""
+    return {
+        store.VERDICT: judgement.model_dump_json(indent=1) + "\n",
+        store.COMMENT: comment(judgement, language=language),
+        store.SUMMARY: summary(judgement, language=language),
+        store.PAGE: page(judgement, language=language),
+    }
+
+
+def judge_again(directory: RunDirectory) -> Judgement:
+    """Verdict and reports from the recording, written anew; refused when a recorded file was changed meanwhile."""
+    if directory.has(store.MANIFEST):
+        changed = [line for line in directory.check_manifest() if line.partition(":")[0] not in DERIVED]
+        if changed:
+            raise VerificationFailed(changed)
+    return conclude(directory)
+
+
+def report(directory: RunDirectory, *, language: Language | None = None) -> list[Path]:
+    """Render the stored verdict again; returns the files written."""
+    judgement = stored(directory)
+    texts = rendered(judgement, language=language or _config(directory).report.language)
+    written = [directory.write_text(name, text) for name, text in texts.items() if name != store.VERDICT]
+    directory.write_manifest(__version__)
+    return written
+
+
+def stored(directory: RunDirectory) -> Judgement:
+    """The verdict on disk. Raises RecordingUnreadable when it is none."""
+    try:
+        return Judgement.model_validate_json(directory.read_text(store.VERDICT))
+    except ValueError as error:
+        raise RecordingUnreadable(
+            f"{directory.root / store.VERDICT} is no verdict that this version reads: {str(error).splitlines()[0]}",
+            next_step="`servegate judge DIR` makes it again from the recording",
+        ) from None
+
+
+def verify(directory: RunDirectory) -> Judgement:
+    """Check every file against the manifest, and that verdict and comment follow from the recording, byte for byte."""
+    findings = directory.check_manifest()
+    if findings:
+        raise VerificationFailed(findings)
+    judgement = judge(directory)
+    for name, text in rendered(judgement, language=_config(directory).report.language).items():
+        if directory.read_bytes(name) != text.encode():
+            findings.append(f"{name}: does not follow from the recording")
+    if findings:
+        raise VerificationFailed(findings)
+    return judgement
+
+
+def local_origin(world: World, *, notes: tuple[str, ...] = ()) -> Origin:
+    """The origin of a run that no workflow started."""
+    return Origin(
+        run_id=f"local-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{os.getpid()}",
+        tool_version=__version__,
+        operator=world.operator(),
+        notes=notes,
+    )
+
+
+# ---------------------------------------------------------------- from an order to a job
+
+
+def _job(order: Order, directory: RunDirectory, config_text: str, world: World, reporter: Reporter) -> Job:
+    declared = order.config.workload
+    trace = (
+        workload.parse_trace(order.read_text(declared.trace.path), name=declared.trace.path) if declared.trace else None
+    )
+
+    def plan(fit: LengthFit) -> workload.Workload:
+        return workload.build(declared, fit=fit, trace=trace)
+
+    return Job(
+        config=order.config,
+        config_sha256=hashlib.sha256(config_text.encode()).hexdigest(),
+        plan=plan,
+        directory=directory,
+        environment=world.environment,
+        workspace=world.folder,
+        origin=order.origin,
+        host=this_host(),
+        thinking=Judging(order.config, directory),
+        reporter=reporter,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Judging:
+    """Answers what measuring asks of judging, from the files written so far."""
+
+    config: Config
+    directory: RunDirectory
+
+    def incomparable(self, recording: Recording) -> bool:
+        """Whether the checks before the first round make the comparison INVALID already."""
+        return self._word(recording) is Word.INVALID
+
+    def decided(self, recording: Recording) -> bool:
+        """Whether a verdict stands at this look."""
+        return self._word(recording) is not Word.INCONCLUSIVE
+
+    def void_reason(self, record: LaunchRecord, data: store.LaunchData) -> str | None:
+        """Whether the environment spoiled the launch."""
+        return checklist.void_reason(record, _launch_data(data))
+
+    def _word(self, recording: Recording) -> Word:
+        return checklist.judge(self.config, recording, _data(self.directory)).word
+
+
+def _config(directory: RunDirectory) -> Config:
+    return configuration.load(directory.read_text(store.CONFIG), file=str(directory.root / store.CONFIG))
+
+
+def _data(directory: RunDirectory) -> Mapping[str, LaunchData]:
+    """Bulk facts of every launch that counts, by the launch's directory."""
+    launches = (one for one in directory.recording().launches if one.state is not LaunchState.VOIDED)
+    return {one.directory: _launch_data(directory.data(one)) for one in launches}
+
+
+def _launch_data(data: store.LaunchData) -> LaunchData:
+    return LaunchData(requests=data.requests, telemetry=data.telemetry, samples=data.samples)

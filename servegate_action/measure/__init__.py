@@ -1,0 +1,96 @@
+"""Rounds of launches become a recording: the only hand that knows the other hands.
+
+Measuring never judges. It writes down what happened as it happens, and asks `Thinking`, which the caller brings, whether
+to go on. A run that fails or is cancelled leaves a closed recording of what was finished.
+"""
+
+from __future__ import annotations
+
+import time
+
+from servegate_action import telemetry
+from servegate_action.errors import Cancelled, CannotMeasure
+from servegate_action.measure.first_look import certify, first_look
+from servegate_action.measure.job import Draft, Job, Origin, Thinking
+from servegate_action.measure.rounds import run_rounds
+from servegate_action.records import Absent, ClockAnchor, Plan, Recording, Side
+from servegate_action.workload import LengthFit, Workload, round_order
+
+__all__ = ["Job", "Origin", "Thinking", "measure"]
+
+
+def measure(job: Job) -> Recording:
+    """Measure both stacks and return the finished recording.
+
+    Raises CannotMeasure or Cancelled after the recording has been closed with the reason, so that what was finished can
+    be judged.
+    """
+    backend = telemetry.choose(job.config.accelerator, gpu_expected=_expects_gpu(job))
+    draft = Draft(job.directory, _opening(job, backend))
+    draft.set()
+    try:
+        common = first_look(job, draft, backend)
+        draft.set(plan=_plan(job, common.workload))
+        if job.thinking.incomparable(draft.recording):
+            draft.note("no round was run, because the two stacks cannot be compared")
+        else:
+            certify(job, draft, common)
+            run_rounds(job, draft, common)
+    except Cancelled as error:
+        draft.close("cancelled", error)
+        raise
+    except CannotMeasure as error:
+        draft.close("failed", error)
+        raise
+    draft.set(state="finished", finished_ns=time.monotonic_ns())
+    return draft.recording
+
+
+def _expects_gpu(job: Job) -> bool:
+    stacks = (job.config.stacks.of(side) for side in Side)
+    return any(stack.gpu_uuids or (stack.container and stack.container.gpus != "none") for stack in stacks)
+
+
+def _opening(job: Job, backend: telemetry.Kind) -> Recording:
+    """The recording before the first launch, with the accelerator's floor."""
+    uuids = {uuid for side in Side for uuid in job.config.stacks.of(side).gpu_uuids}
+    return Recording(
+        tool_version=job.origin.tool_version,
+        run_id=job.origin.run_id,
+        gate=job.config.gate,
+        anchor=_anchor(),
+        finished_ns=None,
+        operator=job.origin.operator,
+        run_url=job.origin.run_url,
+        change=job.origin.change,
+        host=job.host,
+        accelerator=backend,
+        floor=telemetry.floor(backend, tuple(sorted(uuids))),
+        telemetry=Absent(absent="nothing was launched"),
+        plan=_plan(job, job.plan(LengthFit())),
+        dialect=None,
+        identities={},
+        numerics=Absent(absent="not probed"),
+        certificates=(),
+        launches=(),
+        notes=job.origin.notes,
+        state="running",
+        failure=None,
+    )
+
+
+def _plan(job: Job, workload: Workload) -> Plan:
+    looks = job.config.rounds.looks
+    return Plan(
+        cells=tuple(cell.plan() for cell in workload.cells),
+        looks=looks,
+        order=tuple(round_order(number) for number in range(1, looks[-1] + 1)),
+        workload_sha256=workload.digest,
+        config_sha256=job.config_sha256,
+    )
+
+
+def _anchor() -> ClockAnchor:
+    monotonic, wall = time.monotonic_ns(), time.time_ns()
+    stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(wall // 10**9))
+    return ClockAnchor(monotonic_ns=monotonic, wall_ns=wall, wall_iso=stamp)
