@@ -1,0 +1,13 @@
+"""The room that renders: one judgement in, texts out.
+
+`comment`, `summary`, `page` and `status_line` are four renderings of the same `Judgement`. This room formats; it refuses
+to compute a value, to decide anything, to read a file that is not its own, and to let foreign text through unescaped.
+"""
+
+from servegate_action.report.comment import Marker, Place, comment, marker_of
+from servegate_action.report.page import page
+from servegate_action.report.run_sections import EarlierHead
+from servegate_action.report.status import status_line
+from servegate_action.report.summary import summary
+
+__all__ = ["EarlierHead", "Marker", "Place", "comment", "marker_of", "page", "status_line", "summary"]

@@ -1,0 +1,240 @@
+"""The words of a report, one complete set per language.
+
+`Wording` names every phrase, so that a language with a phrase missing does not type-check. Placeholders are filled by
+`str.format`; a test holds that both languages use the same ones. Sentences that the analysis wrote (a headline, an
+advice, the detail of a check) are English; `Wording.sentences` renders the known ones, and a sentence it does not know
+stays as it is, marked as English where the medium allows it. No phrase decides anything.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from servegate_action.analysis.judgement import Mark, Outcome, Word
+from servegate_action.config.models import MetricName
+from servegate_action.records import Evidence, Side
+from servegate_action.report.numbers import Marks
+
+Language = Literal["en", "es"]
+
+
+@dataclass(frozen=True, slots=True)
+class Sentence:
+    """A known English sentence of the analysis (its variable parts as named groups) and how this language says it."""
+
+    english: re.Pattern[str]
+    here: str
+
+
+@dataclass(frozen=True, slots=True)
+class Wording:
+    """One language."""
+
+    code: Language
+    marks: Marks
+    words: Mapping[Word, str]
+    word_meaning: Mapping[Word, str]
+    outcomes: Mapping[Outcome, str]
+    evidence: Mapping[Evidence, str]
+    mark_words: Mapping[Mark, str]
+    sides: Mapping[Side, str]
+    metrics: Mapping[MetricName, str]
+    row_titles: tuple[str, ...]
+    terms: Mapping[str, str]
+    sentences: tuple[Sentence, ...]
+
+    none: str
+    yes: str
+    no: str
+    not_gated: str
+    equal: str
+    whole_mix: str
+    in_cell: str
+
+    # first lines
+    title: str
+    page_title: str
+    interval: str
+    interval_rounds: str
+    limit_allowed: str
+    regressed: str
+    improved: str
+    undecided: str
+    all_within: str
+    tightest: str
+    rounds_used: str
+    rows_hold: str
+    one_regression: str
+    from_to: str
+    workload: str
+    rounds_alternating: str
+    noise: str
+    run: str
+    artifacts: str
+    artifacts_until: str
+    reproduce: str
+    outdated: str
+    policy_edited: str
+    policy_edited_short: str
+    policy_from: str
+    stopped_early: str
+
+    # tables
+    check: str
+    metric: str
+    cell: str
+    baseline: str
+    candidate: str
+    change: str
+    change_interval: str
+    allowed: str
+    verdict: str
+    requests: str
+    rounds: str
+    round: str
+    spread: str
+    caught: str
+    p_value: str
+    unit: str
+    side: str
+    detail: str
+    item: str
+    per_month: str
+    per_1m: str
+    what: str
+    migration: str
+    part: str
+    more_lines: str
+    left_out: str
+
+    # sections
+    why: str
+    every_cell: str
+    cost: str
+    identity: str
+    over_time: str
+    method: str
+    earlier: str
+    checks: str
+    checklist: str
+    metrics_heading: str
+    per_round: str
+    cold_starts: str
+    launches: str
+    evidence_heading: str
+    differences: str
+    contents: str
+    notes: str
+    voided: str
+
+    # sentences of sections
+    why_reject: str
+    why_holm: str
+    why_undecided: str
+    why_projected: str
+    why_slower: str
+    why_better: str
+    why_nothing: str
+    next_step: str
+    failed_checks: str
+    passed_checks: str
+    no_differences: str
+    no_cost: str
+    no_traces: str
+    traffic: str
+    break_even: str
+    payback: str
+    migration_cost: str
+    chart_cost: str
+    chart_cost_x: str
+    chart_cost_y: str
+    chart_cost_lines: str
+    chart_trace: str
+    chart_trace_x: str
+    chart_trace_y: str
+    chart_trace_lines: str
+    would_have_caught: str
+    would_have_caught_in: str
+    method_rule: str
+    method_errors: str
+    method_replayed: str
+    method_one_look: str
+    noise_absent: str
+    total: str
+    busy_only: str
+    per_1m_total: str
+    effective: str
+    share_of_time: str
+    shares: str
+    idle_policy: str
+    joule_board: str
+    joule_grid: str
+    kwh_board: str
+    kwh_grid: str
+    poisson: str
+    holds: str
+    fails: str
+    with_migration: str
+    fragile: str
+    fewer_than_59: str
+    cost_name: str
+    dropped: str
+
+    # the page
+    skip: str
+    worse: str
+    better: str
+    same: str
+    at_limit: str
+    forest_caption: str
+    forest_help: str
+    cold_caption: str
+    trace_caption: str
+    cost_caption: str
+    shares_caption: str
+    first_answer: str
+    tokens_per_second: str
+    seconds: str
+    position: str
+    geometric_mean: str
+    no_values: str
+    sha_workload: str
+    sha_config: str
+    tool: str
+    operator: str
+    date: str
+    run_id: str
+    commit: str
+    base_commit: str
+    pull_request: str
+    accelerator: str
+    read_more: str
+    status: str
+
+    def say(self, sentence: str) -> str:
+        """An English sentence of the analysis in this language, or unchanged where it is not known."""
+        return self.translated(sentence) or sentence
+
+    def translated(self, sentence: str) -> str | None:
+        """The sentence in this language; None where it is not known. English is always known."""
+        if self.code == "en":
+            return sentence
+        if sentence in self.terms:
+            return self.terms[sentence]
+        for known in self.sentences:
+            found = known.english.fullmatch(sentence)
+            if found is not None:
+                return known.here.format(
+                    **{name: self.terms.get(text, text) for name, text in found.groupdict(default="").items()}
+                )
+        return None
+
+
+def wording(language: Language) -> Wording:
+    """The words of one language."""
+    from servegate_action.report.wording import en, es
+
+    return {"en": en.WORDING, "es": es.WORDING}[language]
