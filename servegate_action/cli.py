@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import click
 
@@ -135,13 +135,11 @@ def _say(world: World, judgement: Judgement, root: Path, *, as_json: bool) -> No
     if as_json:
         world.out.print_json(judgement.model_dump_json())
         return
-    from servegate_action.report import console
+    from servegate_action.report.terminal import terminal
 
-    world.out.print(console(judgement))
-    if (root / "comment.md").exists():
-        world.out.print(
-            f"comment:  {root / 'comment.md'}\nreport:   {root / 'report.html'}\nverdict:  {root / 'verdict.json'}"
-        )
+    world.out.print(terminal(judgement))
+    for title, name in (("comment", "comment.md"), ("page", "report.html"), ("evidence", "manifest.json")):
+        world.out.print(f"{title + ':':10}{root / name}")
 
 
 # ---------------------------------------------------------------- thinking again
@@ -165,7 +163,7 @@ def judge(world: World, *, directory: Path, as_json: bool) -> int:
 @_directory
 @click.option("--language", type=click.Choice(["en", "es"]), help="Default: as configured.")
 @_world
-def report(world: World, *, directory: Path, language: str | None) -> int:
+def report(world: World, *, directory: Path, language: Literal["en", "es"] | None) -> int:
     """Render comment.md, summary.md and report.html again from verdict.json."""
     from servegate_action import gate
     from servegate_action.store import RunDirectory

@@ -22,14 +22,14 @@ from servegate_action.analysis.metrics import LaunchData
 from servegate_action.config import load as configuration
 from servegate_action.config.models import Config
 from servegate_action.errors import CannotMeasure, RecordingUnreadable, VerificationFailed
+from servegate_action.host import this_host
 from servegate_action.measure import Job, Origin, measure
 from servegate_action.progress import Reporter
 from servegate_action.records import LaunchRecord, LaunchState, Recording
 from servegate_action.report import comment, page, summary
 from servegate_action.store import RunDirectory
 from servegate_action.workload import LengthFit
-from servegate_action.world import World, this_host
-
+from servegate_action.world import World
 
 Language = Literal["en", "es"]
 DERIVED = frozenset({store.VERDICT, store.COMMENT, store.SUMMARY, store.PAGE, store.TRACE, store.MANIFEST})

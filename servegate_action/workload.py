@@ -37,7 +37,7 @@ _MAX_PROBLEMS = 20
 
 @dataclass(frozen=True, slots=True)
 class PlannedRequest:
-    """One request as planned. `due_ns` counts from the start of the cell in open loop; None in closed loop.
+    """One request as planned. `id` is unique in the workload. `due_ns` counts from the start of the cell in open loop; None in closed loop.
 
     `prefix` is the part of the prompt that may hit a prefix cache on purpose; `body` is this request's own.
     """
@@ -133,7 +133,7 @@ class Workload:
 
     def _with_nonces(self, cell: PlannedCell, round_number: int) -> PlannedCell:
         def final(request: PlannedRequest) -> PlannedRequest:
-            own = nonce(self.seed, round_number, f"{cell.id}:{request.id}")
+            own = nonce(self.seed, round_number, request.id)
             if not request.prefix:
                 return replace(request, prompt=f"{own} {request.prompt}")
             shared = nonce(self.seed, round_number, cell.name)
@@ -222,7 +222,7 @@ def _requests(
     taken = NONCE_WORDS + (len(prefix.split()) + NONCE_WORDS if prefix else 0)
     return tuple(
         PlannedRequest(
-            id=f"{index:05d}",
+            id=f"{identifier}:{index:05d}",
             prompt=_text(generator, max(1, fit.words(prompt) - taken)),
             output_tokens=int(output),
             due_ns=None,
@@ -364,7 +364,7 @@ def _trace_cell(trace: config.Trace, seed: int, rows: Sequence[TraceRow], fit: L
     generator = _generator(seed, "trace")
     first = window[0].t_ns
     requests = tuple(
-        _trace_request(f"{index:05d}", row, generator, seed, fit)
+        _trace_request(f"trace:{index:05d}", row, generator, seed, fit)
         for index, row in enumerate(window[: trace.warmup_requests] + window)
     )
     warmup, measured = requests[: trace.warmup_requests], requests[trace.warmup_requests :]
