@@ -1,0 +1,117 @@
+"""The command line: what a person types, what comes back, with which exit code."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import click
+import pytest
+from rich.console import Console
+
+from servegate_action import cli
+from servegate_action.config.load import load
+from servegate_action.config.starter import GATE, GATE_FILE, WORKFLOW_FILE
+from servegate_action.errors import ExitCode
+from servegate_action.world import World
+
+
+@dataclass(slots=True)
+class Terminal:
+    """A world in a folder, with consoles that can be read."""
+
+    folder: Path
+    environment: Mapping[str, str] = field(default_factory=dict)
+    out: io.StringIO = field(default_factory=io.StringIO)
+    err: io.StringIO = field(default_factory=io.StringIO)
+
+    def run(self, *arguments: str) -> int:
+        def console(stream: io.StringIO) -> Console:
+            return Console(file=stream, soft_wrap=True, highlight=False, markup=False, emoji=False, width=200)
+
+        world = World(self.environment, self.folder, console(self.out), console(self.err))
+        return cli.run(arguments, world)
+
+
+@pytest.fixture
+def terminal(tmp_path: Path) -> Terminal:
+    return Terminal(tmp_path)
+
+
+def leaves(group: click.Group, *path: str) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    for name, command in group.commands.items():
+        if isinstance(command, click.Group):
+            yield from leaves(command, *path, name)
+        elif not command.hidden:
+            yield (*path, name), command
+
+
+@pytest.mark.parametrize("words", [words for words, _ in leaves(cli.main)], ids=" ".join)
+def test_every_command_has_help_with_an_example(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main.main([*words, "--help"], prog_name="servegate")
+    assert ended.value.code == 0
+    assert f"Example:\n    servegate {' '.join(words)}" in capsys.readouterr().out
+
+
+def test_an_unknown_command_is_a_usage_error(terminal: Terminal) -> None:
+    assert terminal.run("mesure") == ExitCode.USAGE
+
+
+def test_init_writes_a_configuration_that_check_accepts(terminal: Terminal) -> None:
+    assert terminal.run("config", "init") == ExitCode.PASS
+    assert (terminal.folder / GATE_FILE).read_text() == GATE
+    assert (terminal.folder / WORKFLOW_FILE).exists()
+    assert terminal.run("config", "check") == ExitCode.PASS
+    assert "gate 'my-model' is well-formed" in terminal.out.getvalue()
+
+
+def test_init_never_writes_over_a_file_unasked(terminal: Terminal) -> None:
+    (terminal.folder / GATE_FILE).write_text("mine")
+    assert terminal.run("config", "init") == ExitCode.USAGE
+    assert (terminal.folder / GATE_FILE).read_text() == "mine"
+    assert "--force" in terminal.err.getvalue()
+    assert terminal.run("config", "init", "--force") == ExitCode.PASS
+    assert (terminal.folder / GATE_FILE).read_text() == GATE
+
+
+def test_check_reports_every_file_and_every_problem(terminal: Terminal) -> None:
+    (terminal.folder / "a.yml").write_text(GATE.replace("gate: my-model", "gate: [1]").replace("seed: 7", "sede: 7"))
+    (terminal.folder / "b.yml").write_text("version: 1\n")
+    assert terminal.run("config", "check", "a.yml", "b.yml") == ExitCode.USAGE
+    shown = terminal.err.getvalue()
+    assert "a.yml:3: gate" in shown
+    assert "did you mean `seed`?" in shown
+    assert "b.yml:1: stacks: required key is missing" in shown
+
+
+def test_a_missing_configuration_says_how_to_begin(terminal: Terminal) -> None:
+    assert terminal.run("run") == ExitCode.USAGE
+    assert "servegate config init" in terminal.err.getvalue()
+
+
+def test_the_schema_is_json_that_a_program_reads(terminal: Terminal) -> None:
+    assert terminal.run("config", "schema") == ExitCode.PASS
+    schema = json.loads(terminal.out.getvalue())
+    assert set(schema["required"]) == {"version", "gate", "model", "stacks", "workload"}
+
+
+@pytest.mark.parametrize("command", ["judge", "report", "verify"])
+def test_a_folder_that_is_no_run_directory_is_a_usage_error(terminal: Terminal, command: str) -> None:
+    assert terminal.run(command, "nowhere") == ExitCode.USAGE
+    assert "servegate run -o DIR" in terminal.err.getvalue()
+
+
+def test_a_quoted_log_cannot_command_the_runner(terminal: Terminal) -> None:
+    (terminal.folder / GATE_FILE).write_text("gate: |\n  x\n  ::error::forged ##[error]forged\n")
+    assert terminal.run("config", "check") == ExitCode.USAGE
+    for line in terminal.err.getvalue().splitlines():
+        assert not line.lstrip().startswith("::")
+        assert "##[" not in line
+
+
+def test_the_starter_reads_as_a_configuration() -> None:
+    assert load(GATE, file="starter").gate == "my-model"
