@@ -260,6 +260,7 @@ class StackIdentity(Record):
     container_digest: MaybeStr
     command: tuple[str, ...] = Field(description="how it was started, secrets out")
     read_back: dict[str, str] = Field(description="what the server said of itself, flattened; foreign text")
+    contradictions: tuple[str, ...] = Field(default=(), description="where what was found is not what is declared")
 
 
 class NumericsProbe(Record):

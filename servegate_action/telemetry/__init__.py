@@ -13,12 +13,13 @@ from __future__ import annotations
 from servegate_action.telemetry.child import Child, Host, LocalHost
 from servegate_action.telemetry.page_cache import PageCacheDrop, drop_page_cache
 from servegate_action.telemetry.release import ReleaseProbes, Trigger, watch
-from servegate_action.telemetry.sampler import Sampler, choose, floor, sampling
+from servegate_action.telemetry.sampler import Kind, Sampler, choose, floor, sampling
 from servegate_action.telemetry.tenants import foreign_tenants
 
 __all__ = [
     "Child",
     "Host",
+    "Kind",
     "LocalHost",
     "PageCacheDrop",
     "ReleaseProbes",
