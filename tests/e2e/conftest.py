@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -46,9 +47,12 @@ def image(engine: Engine) -> str:
 
 
 @pytest.fixture(scope="session")
-def llama_image(engine: Engine) -> str:
-    """A real engine with a real small model, as a container image."""
-    engine.docker("build", "-t", "servegate-e2e-llama", "-f", str(ROOT / "tests/e2e/llama.Dockerfile"), str(ROOT))
+def llama_image(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A real engine as a container image."""
+    context = tmp_path_factory.mktemp("llama")
+    for file in (*(ROOT / "tests/e2e/llama").iterdir(), ROOT / "requirements/demo.txt"):
+        shutil.copy(file, context)
+    engine.docker("build", "-t", "servegate-e2e-llama", str(context))
     return "servegate-e2e-llama"
 
 
