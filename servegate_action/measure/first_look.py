@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from servegate_action import identity, load, telemetry
 from servegate_action.measure.job import Draft, Job
-from servegate_action.measure.stack import Up, running
-from servegate_action.records import Absent, Dialect, NumericsProbe, Side
+from servegate_action.measure.stack import Up, running, weights_path
+from servegate_action.records import Absent, Dialect, NumericsProbe, Side, StackIdentity
 from servegate_action.store import WORKLOAD
 from servegate_action.workload import LengthFit, Workload, calibration_texts, fit_lengths
 
@@ -103,11 +103,26 @@ def _ask(job: Job, draft: Draft, up: Up, texts: tuple[str, ...]) -> Seen:
     )
     target = up.target(own, job.config)
     counts = tuple(load.probe_tokens(target, texts))
-    known = identity.identify(job, up)
-    draft.set(identities={**draft.recording.identities, up.side: known})
+    draft.set(identities={**draft.recording.identities, up.side: _identity(job, up)})
     answers, rate = _answers(job, target)
     again = _answers(job, target)[0] if up.side is Side.BASELINE else ()
     return Seen(own, answers, again, counts, rate)
+
+
+def _identity(job: Job, up: Up) -> StackIdentity:
+    ready = up.running.ready
+    subject = identity.Subject(
+        stack=up.stack,
+        model=job.config.model,
+        base_url=up.base_url,
+        command=ready.command,
+        container_digest=ready.container_digest,
+        headers=up.headers,
+        configured=weights_path(job),
+        cache_dir=job.cache,
+        progress=job.reporter.phase,
+    )
+    return identity.identify(subject)
 
 
 def _answers(job: Job, target: load.Target) -> tuple[tuple[str, ...], float]:

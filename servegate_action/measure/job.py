@@ -55,6 +55,7 @@ class Job:
     directory: RunDirectory
     environment: Mapping[str, str]
     workspace: Path
+    cache: Path
     origin: Origin
     host: Host
     thinking: Thinking
