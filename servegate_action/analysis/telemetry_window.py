@@ -1,0 +1,331 @@
+"""What the accelerator's samples say about one stretch of time, and whether they can be trusted there.
+
+A window is a cell's steady part, an idle block or a cold start. Energy is the counter at the end minus the counter at the
+start, each interpolated between its two neighbouring samples; power is energy over time, or the mean of the power
+readings where there is no counter; utilization is the mean over time and devices, beside the device with the lowest one.
+Readings stand for the time since the reading before them. What makes a number untrue makes it absent, with the reason: a
+counter that ran backwards, readings more than 3 s apart, a device without readings. What makes the whole window
+worthless is a finding in `spoiled`: slowed clocks, memory errors, a lost device, a stranger's process. `notes` are worth
+knowing and change nothing. Definitions and sources: docs/telemetry.md. Nothing is compared with another stack here.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from servegate_action.records import Absent, DeviceSample, MaybeInt, TelemetrySample, TelemetryStatic
+
+LONGEST_GAP_NS = 3_000_000_000
+CROSS_CHECK = 0.05
+"""Largest relative difference between the energy counter and the integrated power readings that raises no note."""
+SHORTEST_CROSS_CHECK_NS = 30_000_000_000
+"""On A100 and H100 a power reading covers 25 % of the time (arXiv 2312.02741), so that shorter windows alias."""
+
+POWER_CAP = 0x04
+SLOWED = {
+    0x08: "hardware slowdown",
+    0x20: "software thermal slowdown",
+    0x40: "hardware thermal slowdown",
+    0x80: "hardware power brake",
+}
+"""nvmlClocksEventReason* that make a measurement worthless. The power cap (4) is normal under load."""
+
+INSTANCE = "instance"
+
+MaybeFloat = float | Absent
+Int64 = NDArray[np.int64]
+Float64 = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class TelemetryWindow:
+    """All devices of the stack over one window. Power in W, memory in bytes (both summed), utilization in percent."""
+
+    energy_mj: MaybeInt
+    power_w: MaybeFloat
+    utilization: MaybeFloat
+    utilization_lowest: MaybeFloat
+    memory_bytes: MaybeFloat
+    power_capped_share: MaybeFloat
+    samples: int
+    spoiled: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Span:
+    """The window, and the samples in it with one gap's length on either side."""
+
+    start_ns: int
+    end_ns: int
+    static: TelemetryStatic
+    around: Sequence[TelemetrySample]
+
+    @property
+    def inside(self) -> Sequence[TelemetrySample]:
+        return [sample for sample in self.around if self.start_ns <= sample.t_ns <= self.end_ns]
+
+    def readings(self, uuid: str, of: Callable[[DeviceSample], float | None]) -> tuple[Int64, Float64]:
+        """(times in ns, values) of one counter of one device, shapes (n,), (n,)."""
+        found = [
+            (sample.t_ns, value)
+            for sample in self.around
+            for device in sample.devices
+            if device.uuid == uuid and (value := of(device)) is not None
+        ]
+        return np.array([t for t, _ in found], dtype=np.int64), np.array([v for _, v in found], dtype=np.float64)
+
+    def devices(self, *, carry_power: bool) -> Iterator[str]:
+        """Devices that carry power and energy (boards and whole GPUs), or that compute (instances and whole GPUs)."""
+        boards = {device.uuid for device in self.static.devices if str(device.mig).startswith("board")}
+        for device in self.static.devices:
+            if not boards or (device.mig != INSTANCE if carry_power else device.uuid not in boards):
+                yield device.uuid
+
+    def uncovered(self, times: Int64) -> str | None:
+        """Why readings at these times do not cover the window; None when no stretch of 3 s is without one."""
+        if not times.size:
+            return "no reading"
+        edges = np.concatenate(([self.start_ns], np.clip(times, self.start_ns, self.end_ns), [self.end_ns]))
+        longest = int(np.diff(np.sort(edges)).max())
+        return f"a gap of {longest / 1e9:.1f} s between two readings" if longest > LONGEST_GAP_NS else None
+
+
+def window(
+    static: TelemetryStatic | Absent,
+    samples: Sequence[TelemetrySample],
+    *,
+    start_ns: int,
+    end_ns: int,
+    own_processes: frozenset[int] | None = None,
+) -> TelemetryWindow:
+    """Read one window [start_ns, end_ns] out of a launch's samples (ascending in time).
+
+    `own_processes` are the stack's host pids, where they are known; without them a process that appears in the middle
+    of the window is taken for a stranger's.
+    """
+    if isinstance(static, Absent):
+        return _nothing(static)
+    if end_ns <= start_ns:
+        return _nothing(Absent(absent="the window has no length"))
+    first = bisect_left(samples, start_ns - LONGEST_GAP_NS, key=lambda sample: sample.t_ns)
+    last = bisect_right(samples, end_ns + LONGEST_GAP_NS, key=lambda sample: sample.t_ns)
+    span = _Span(start_ns, end_ns, static, samples[first:last])
+    if not span.inside:
+        return _nothing(Absent(absent=f"no sample in the {(end_ns - start_ns) / 1e9:.1f} s of the window"))
+    energy, mean_mw = _energy(span), _mean_power(span)
+    utilization, lowest = _utilization(span)
+    return TelemetryWindow(
+        energy_mj=energy,
+        power_w=_power(energy, mean_mw, end_ns - start_ns),
+        utilization=utilization,
+        utilization_lowest=lowest,
+        memory_bytes=_memory(span),
+        power_capped_share=_capped(span),
+        samples=len(span.inside),
+        spoiled=(*_lost(span), *_slowed(span), *_memory_errors(span), *_strangers(span, own_processes)),
+        notes=(*_cross_check(span, energy, mean_mw), *_errors(span)),
+    )
+
+
+def _nothing(reason: Absent) -> TelemetryWindow:
+    return TelemetryWindow(reason, reason, reason, reason, reason, reason, 0, (), ())
+
+
+# ---------------------------------------------------------------- numbers
+
+
+def _energy(span: _Span) -> MaybeInt:
+    """Σ over devices of counter(end) − counter(start), in mJ."""
+    if isinstance(span.static.energy_counter, Absent):
+        return span.static.energy_counter
+    total = 0.0
+    for uuid in span.devices(carry_power=True):
+        times, values = span.readings(uuid, lambda device: device.energy_mj)
+        why = span.uncovered(times) or _edges(span, times) or _backwards(values)
+        if why is not None:
+            return Absent(absent=f"energy of {uuid}: {why}")
+        start, end = np.interp([span.start_ns, span.end_ns], times, values)
+        total += float(end - start)
+    return round(total)
+
+
+def _edges(span: _Span, times: Int64) -> str | None:
+    """The counter has to be known on both sides of the window, not only inside of it."""
+    if times[0] > span.start_ns:
+        return "no reading before the window's start"
+    return "no reading after the window's end" if times[-1] < span.end_ns else None
+
+
+def _backwards(values: Float64) -> str | None:
+    return (
+        "the counter ran backwards: the driver was reloaded or the GPU reset" if np.any(np.diff(values) < 0) else None
+    )
+
+
+def _mean_power(span: _Span) -> MaybeFloat:
+    """Σ over devices of the mean power reading, in mW."""
+    if isinstance(span.static.power_counter, Absent):
+        return span.static.power_counter
+    return _sum_of_means(span, list(span.devices(carry_power=True)), lambda device: device.power_mw, "power")
+
+
+def _power(energy: MaybeInt, mean_mw: MaybeFloat, length_ns: int) -> MaybeFloat:
+    """W: the counter's energy over time, else the mean of the readings."""
+    if not isinstance(energy, Absent):
+        return energy / 1e3 / (length_ns / 1e9)
+    if isinstance(mean_mw, Absent):
+        return energy if energy == mean_mw else Absent(absent=f"{energy.absent}; {mean_mw.absent}")
+    return mean_mw / 1000.0
+
+
+def _utilization(span: _Span) -> tuple[MaybeFloat, MaybeFloat]:
+    """(mean over the devices, that of the device with the lowest mean) in percent."""
+    if isinstance(span.static.utilization_counter, Absent):
+        return span.static.utilization_counter, span.static.utilization_counter
+    means: list[float] = []
+    for uuid in span.devices(carry_power=False):
+        mean = _mean(span, uuid, lambda device: device.utilization_percent, "utilization")
+        if isinstance(mean, Absent):
+            return mean, mean
+        means.append(mean)
+    return sum(means) / len(means), min(means)
+
+
+def _sum_of_means(
+    span: _Span, uuids: Sequence[str], of: Callable[[DeviceSample], float | None], what: str
+) -> MaybeFloat:
+    total = 0.0
+    for uuid in uuids:
+        mean = _mean(span, uuid, of, what)
+        if isinstance(mean, Absent):
+            return mean
+        total += mean
+    return total
+
+
+def _mean(span: _Span, uuid: str, of: Callable[[DeviceSample], float | None], what: str) -> MaybeFloat:
+    """Mean over time: each reading weighs as much as the time since the one before it, as far as it is in the window.
+
+    The stretch after the last reading belongs to that reading.
+    """
+    times, values = span.readings(uuid, of)
+    why = span.uncovered(times)
+    if why is not None:
+        return Absent(absent=f"{what} of {uuid}: {why}")
+    edges = np.clip(np.concatenate(([span.start_ns], times)), span.start_ns, span.end_ns)
+    weights = np.diff(edges).astype(np.float64)
+    weights[-1] += span.end_ns - edges[-1]
+    return float(np.average(values, weights=weights))
+
+
+def _memory(span: _Span) -> MaybeFloat:
+    """The largest sum over the devices at one moment, in bytes."""
+    if isinstance(span.static.memory_counter, Absent):
+        return span.static.memory_counter
+    uuids = set(span.devices(carry_power=False))
+    sums = [
+        sum(known)
+        for sample in span.inside
+        if len(known := [d.memory_bytes for d in sample.devices if d.uuid in uuids and d.memory_bytes is not None])
+        == len(uuids)
+    ]
+    return float(max(sums)) if sums else Absent(absent="memory was not read on all devices at one moment")
+
+
+def _capped(span: _Span) -> MaybeFloat:
+    """Share of readings in which the power limit held the clocks down: normal under load, worth showing."""
+    if isinstance(span.static.throttle_counter, Absent):
+        return span.static.throttle_counter
+    reasons = _reasons(span)
+    if not reasons:
+        return Absent(absent="the reasons of the clocks were not read")
+    return sum(1 for _, bits in reasons if bits & POWER_CAP) / len(reasons)
+
+
+# ---------------------------------------------------------------- what spoils a window
+
+
+def _reasons(span: _Span) -> list[tuple[str, int]]:
+    return [
+        (device.uuid, device.throttle_reasons)
+        for sample in span.inside
+        for device in sample.devices
+        if device.throttle_reasons is not None
+    ]
+
+
+def _slowed(span: _Span) -> tuple[str, ...]:
+    reasons = _reasons(span)
+    findings: list[str] = []
+    for uuid in dict.fromkeys(uuid for uuid, _ in reasons):
+        bits = [value for owner, value in reasons if owner == uuid]
+        for bit, name in SLOWED.items():
+            share = sum(1 for value in bits if value & bit) / len(bits)
+            if share:
+                findings.append(f"the clocks of {uuid} were slowed down ({name}) in {share:.1%} of the readings")
+    return tuple(findings)
+
+
+def _memory_errors(span: _Span) -> tuple[str, ...]:
+    findings: list[str] = []
+    for device in span.static.devices:
+        _, counts = span.readings(device.uuid, lambda sample: sample.ecc_uncorrected)
+        if counts.size and counts[-1] > counts[0]:
+            findings.append(f"{counts[-1] - counts[0]:.0f} uncorrected memory errors (ECC) on {device.uuid}")
+    return tuple(findings)
+
+
+def _lost(span: _Span) -> tuple[str, ...]:
+    """A device that a sample does not mention is gone."""
+    expected = [device.uuid for device in span.static.devices]
+    seen = [{device.uuid for device in sample.devices} for sample in span.inside]
+    gone = [uuid for uuid in expected if any(uuid not in uuids for uuids in seen)]
+    return tuple(f"{uuid} was lost during the measurement" for uuid in gone)
+
+
+def _strangers(span: _Span, own: frozenset[int] | None) -> tuple[str, ...]:
+    """Host pids that are not the stack's. Of a CPU only the stack's own processes are listed."""
+    if span.static.backend == "cpu":
+        return ()
+    findings: list[str] = []
+    for device in span.static.devices:
+        lists = [
+            set(sample.process_ids)
+            for moment in span.inside
+            for sample in moment.devices
+            if sample.uuid == device.uuid and sample.process_ids is not None
+        ]
+        known = own if own is not None else (frozenset(lists[0]) if lists else frozenset())
+        foreign = sorted({pid for pids in lists for pid in pids} - known)
+        if foreign:
+            findings.append(f"another process used {device.uuid} (host pid {', '.join(map(str, foreign))})")
+    return tuple(findings)
+
+
+# ---------------------------------------------------------------- notes
+
+
+def _cross_check(span: _Span, energy: MaybeInt, mean_mw: MaybeFloat) -> tuple[str, ...]:
+    """Counter against integrated power. RAPL power is the counter's own difference, so that only GPUs are checked."""
+    length_ns = span.end_ns - span.start_ns
+    if span.static.backend == "cpu" or length_ns < SHORTEST_CROSS_CHECK_NS:
+        return ()
+    if isinstance(energy, Absent) or isinstance(mean_mw, Absent) or energy == 0:
+        return ()
+    integrated = mean_mw * length_ns / 1e9
+    apart = integrated / energy - 1.0
+    if abs(apart) <= CROSS_CHECK:
+        return ()
+    joules = f"({energy / 1000:.0f} J and {integrated / 1000:.0f} J)"
+    return (f"the energy counter and the power readings are {apart:+.1%} apart {joules}",)
+
+
+def _errors(span: _Span) -> tuple[str, ...]:
+    """What could not be read, each message once."""
+    return tuple(dict.fromkeys(sample.error for sample in span.inside if sample.error is not None))
