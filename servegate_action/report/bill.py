@@ -52,7 +52,7 @@ def sentences(cost: CostComparison, w: Wording) -> list[str]:
         if isinstance(cost.payback_tokens, Absent):
             said.append(f"{w.migration_cost.format(usd=usd)} {w.say(cost.payback_tokens.absent)}")
         else:
-            said.append(w.payback.format(usd=usd, tokens=numbers.count(cost.payback_tokens, w.marks)))
+            said.append(w.payback.format(usd=usd, tokens=numbers.measure(cost.payback_tokens, "", w.marks)))
     return said
 
 

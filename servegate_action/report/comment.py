@@ -155,9 +155,7 @@ def checklist(j: Judgement, w: Wording) -> str:
 
 def _row(row: view.RowText, w: Wording) -> list[str]:
     line = row.first
-    same = line.label.lower() == row.title.lower()
-    shown = line.note if same else line.what
-    told = f": {inline(shown, max_chars=CELL)}" if shown else ""
+    told = f": {inline(row.shown, max_chars=CELL)}" if row.shown else ""
     cell = f" {code(line.cell)}" if line.cell else ""
     more = f" ({w.more_lines.format(count=len(row.lines) - 1)})" if len(row.lines) > 1 else ""
     return [

@@ -71,10 +71,9 @@ def least_decimals(unit: str) -> int:
 def measures(values: Sequence[float], unit: str, marks: Marks) -> tuple[str, ...]:
     """Values of one unit, written with equal digits; from a million on in millions, with four digits."""
     if any(abs(value) >= MILLION for value in values):
-        decimals = max(0, decimals_for([value / MILLION for value in values]) + 1)
-        return tuple(
-            with_unit(figure(value / MILLION, min(decimals, 3), marks), f"M {unit}".strip()) for value in values
-        )
+        smallest = min(abs(value) for value in values if value != 0) / MILLION
+        decimals = max(0, min(SIGNIFICANT - math.floor(math.log10(smallest)), SIGNIFICANT))
+        return tuple(with_unit(figure(value / MILLION, decimals, marks), f"M {unit}".strip()) for value in values)
     return tuple(with_unit(text, unit) for text in figures(values, marks, least=least_decimals(unit)))
 
 

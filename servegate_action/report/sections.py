@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from servegate_action.analysis.judgement import HardCheck, Judgement, MetricVerdict, Outcome
-from servegate_action.records import Absent
 from servegate_action.report import cost_section, run_sections, view
 from servegate_action.report import markdown as md
 from servegate_action.report.escape import code, inline
@@ -56,27 +55,17 @@ def _why(j: Judgement, w: Wording) -> str:
     return md.paragraphs(
         w.word_meaning[j.word],
         _titled(w.failed_checks, [check_text(check, w) for check in failed]),
-        md.bullets([*(explained(j, one, w) for one in _undecided_or_bad(j)), *_absent(j, w)]),
+        md.bullets([*(_explained(j, one, w) for one in view.undecided_or_bad(j)), *_absent(j, w)]),
         _listed(w.why_slower, slower, w),
         _listed(w.why_better, better, w),
     )
 
 
-def _undecided_or_bad(j: Judgement) -> list[MetricVerdict]:
-    """The gated metrics with numbers that are not shown to be within their limits, rejected ones first."""
-    order = {Outcome.REJECT: 0, Outcome.SUSPECT: 1, Outcome.UNCERTAIN: 2}
-    found = [one for one in j.metrics if one.gated and one.outcome in order and not isinstance(one.change, Absent)]
-    return sorted(found, key=lambda one: order[one.outcome])
-
-
 def _absent(j: Judgement, w: Wording) -> list[str]:
-    """The gated metrics without numbers, those with the same reason together."""
-    by_reason: dict[str, list[str]] = {}
-    for one in j.metrics:
-        if one.gated and isinstance(one.change, Absent) and one.outcome is not Outcome.PASS:
-            text = view.metric(one, w)
-            by_reason.setdefault(text.reason, []).append(f"{md.bold(place(text))} ({inline(text.outcome)})")
-    return [f"{', '.join(names)}: {inline(reason, max_chars=SENTENCE)}" for reason, names in by_reason.items()]
+    return [
+        f"{md.bold(inline(', '.join(places), max_chars=SENTENCE))} ({w.outcomes[Outcome.ABSENT]}): {inline(reason, max_chars=SENTENCE)}"
+        for reason, places in view.absent_by_reason(j, w).items()
+    ]
 
 
 def _titled(title: str, items: Sequence[str]) -> str:
@@ -88,18 +77,9 @@ def place(text: view.MetricText) -> str:
     return f"{inline(text.name)} {code(text.cell)}" if text.cell else inline(text.name)
 
 
-def explained(j: Judgement, one: MetricVerdict, w: Wording) -> str:
-    """One metric: the change, what was allowed, and how sure that is."""
-    text = view.metric(one, w)
-    said = w.why_reject.format(
-        metric=md.bold(place(text)),
-        change=moved(text.change, text.interval),
-        allowed=_number(text.allowed),
-        rounds=len(one.per_round),
-    )
-    extra = [w.why_holm.format(p=text.p, count=j.distinct_metrics)] if one.outcome is Outcome.REJECT else [text.outcome]
-    extra += [w.why_projected.format(rounds=one.projected_rounds)] if one.projected_rounds else []
-    return f"{said} ({'; '.join(extra)})"
+def _explained(j: Judgement, one: MetricVerdict, w: Wording) -> str:
+    said = view.explained(j, one, w)
+    return f"{md.bold(place(view.metric(one, w)))}: {inline(said.rest, max_chars=SENTENCE)}"
 
 
 def _listed(title: str, metrics: Sequence[MetricVerdict], w: Wording) -> str:
@@ -119,8 +99,7 @@ def check_text(check: HardCheck, w: Wording) -> str:
 
 
 def _steps(j: Judgement, w: Wording) -> str:
-    advice = [*j.advice, *(check.advice for check in j.checks if not check.ok and check.advice)]
-    return _titled(w.next_step, [inline(w.say(text), max_chars=SENTENCE) for text in dict.fromkeys(advice)])
+    return _titled(w.next_step, [inline(w.say(text), max_chars=SENTENCE) for text in view.advice(j)])
 
 
 # ---------------------------------------------------------------- every line

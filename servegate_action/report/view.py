@@ -52,6 +52,7 @@ class LineText:
     verdict: str
     mark: Mark
     reasons: tuple[str, ...]
+    numeric: bool
 
     @property
     def what(self) -> str:
@@ -81,6 +82,11 @@ class RowText:
     first: LineText
     lines: tuple[LineText, ...]
     notes: tuple[str, ...]
+
+    @property
+    def shown(self) -> str:
+        """What the first line is about, unless the title says it already."""
+        return self.first.note if self.first.label.lower() == self.title.lower() else self.first.what
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,6 +278,7 @@ def _line(number: int, line: RowLine, j: Judgement, w: Wording) -> LineText:
         verdict=verdict_word(line.verdict, w),
         mark=line.mark,
         reasons=_reasons(line, w),
+        numeric=any(isinstance(side, Quantity) for side in (line.baseline, line.candidate)),
     )
 
 
@@ -404,8 +411,13 @@ def check_name(check: HardCheck, w: Wording) -> str:
 
 
 def noise(j: Judgement, w: Wording) -> str:
-    """`±0.9 %`, or nothing."""
-    return "" if isinstance(j.noise, Absent) else w.noise.format(noise=numbers.percent(j.noise, w.marks))
+    """`noise ±0.9 %`, or nothing."""
+    return "" if isinstance(j.noise, Absent) else w.noise.format(noise=noise_size(j, w))
+
+
+def noise_size(j: Judgement, w: Wording) -> str:
+    """`±0.9 %`, or a dash."""
+    return w.none if isinstance(j.noise, Absent) else f"±{numbers.percent(j.noise, w.marks)}"
 
 
 def method(j: Judgement, w: Wording) -> list[str]:
@@ -432,3 +444,42 @@ def power_forecast(j: Judgement, w: Wording) -> str:
     return w.would_have_caught.format(
         best=best.caught.removeprefix("≥ "), worst=worst.caught.removeprefix("≥ "), metric=worst.place
     )
+
+
+# ---------------------------------------------------------------- why
+
+
+def undecided_or_bad(j: Judgement) -> list[MetricVerdict]:
+    """The gated metrics with numbers that are not shown to be within their limits, rejected ones first."""
+    order = {Outcome.REJECT: 0, Outcome.SUSPECT: 1, Outcome.UNCERTAIN: 2}
+    found = [one for one in j.metrics if one.gated and one.outcome in order and not isinstance(one.change, Absent)]
+    return sorted(found, key=lambda one: order[one.outcome])
+
+
+def absent_by_reason(j: Judgement, w: Wording) -> dict[str, list[str]]:
+    """The gated metrics without numbers, those with the same reason together."""
+    by_reason: dict[str, list[str]] = {}
+    for one in j.metrics:
+        if one.gated and isinstance(one.change, Absent) and one.outcome is not Outcome.PASS:
+            by_reason.setdefault(w.say(one.change.absent), []).append(metric(one, w).place)
+    return by_reason
+
+
+def explained(j: Judgement, one: MetricVerdict, w: Wording) -> Headline:
+    """One metric: its name, and the change, what was allowed, how sure that is."""
+    text = metric(one, w)
+    said = w.why_metric.format(change=text.whole_change, allowed=text.allowed, rounds=len(one.per_round))
+    extra = [w.why_holm.format(p=text.p, count=j.distinct_metrics)] if one.outcome is Outcome.REJECT else [text.outcome]
+    extra += [w.why_projected.format(rounds=one.projected_rounds)] if one.projected_rounds else []
+    return Headline(text.place, f"{said} ({'; '.join(extra)})")
+
+
+def moved(one: MetricVerdict, w: Wording) -> str:
+    """A metric with its change, in short."""
+    text = metric(one, w)
+    return f"{text.place} {text.whole_change}"
+
+
+def advice(j: Judgement) -> list[str]:
+    """What to do, each thing once."""
+    return list(dict.fromkeys([*j.advice, *(check.advice for check in j.checks if not check.ok and check.advice)]))

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
+from servegate_action.analysis.headline import Facts, sentence
 from servegate_action.analysis.judgement import (
     Change95,
     CostComparison,
@@ -382,11 +383,13 @@ def judgement(
     rounds: int = 4,
     spread: float = 0.006,
     cells: Sequence[str] = CELLS,
+    checks: tuple[HardCheck, ...] | None = None,
     **replaced: object,
 ) -> Judgement:
     """A judgement with this word; `replaced` fields go in as they are."""
     all_metrics = metrics(changes or {}, rounds=rounds, spread=spread, cells=cells)
     rejected = tuple(str(one.key) for one in all_metrics if one.outcome is Outcome.REJECT)
+    checks = CHECKS if checks is None else checks
     fields: dict[str, object] = {
         "tool_version": "0.1.0",
         "gate": "llama-8b-chat",
@@ -395,7 +398,6 @@ def judgement(
         "date": "2026-11-30T14:09:01Z",
         "operator": "github-actions on gpu-runner-3",
         "word": word,
-        "headline": HEADLINES[word],
         "advice": ADVICE[word],
         "change": Change(
             repository="acme/serving",
@@ -417,7 +419,7 @@ def judgement(
         "distinct_metrics": 18,
         "noise": 0.009,
         "rejected": rejected,
-        "checks": CHECKS,
+        "checks": checks,
         "rows": rows(all_metrics, word),
         "metrics": all_metrics,
         "cost": cost(),
@@ -440,15 +442,28 @@ def judgement(
         "failure": None,
         "method": METHOD,
     }
-    return Judgement.model_validate({**fields, **replaced})
+    fields |= replaced
+    return Judgement.model_validate({"headline": said(word, fields, checks), **fields})
 
 
-HEADLINES = {
-    Word.PASS: "PASS: all 18 metrics within their limits. Tightest: p95 TTFT rag/16 +0.4 % (−2.3 … +3.2), allowed +10 %",
-    Word.REJECT: "REJECT: p95 TPOT long/4: +6.3 % (95.5 % interval +4.1 … +8.8, 4 rounds), allowed +5 % (Holm-adjusted p = 0.007 over 18 metrics)",
-    Word.INCONCLUSIVE: "INCONCLUSIVE: 8 of 8 rounds used. p95 TTFT chat/64: +4.0 % (−4.4 … +13.1), allowed +10 %; about 10 rounds would decide",
-    Word.INVALID: "INVALID: the quantization differs: baseline bf16, candidate fp8_e4m3",
-}
+def said(word: Word, fields: Mapping[str, object], checks: tuple[HardCheck, ...]) -> str:
+    """The headline, worded by the analysis itself."""
+    judged = Judgement.model_validate({**fields, "headline": "", "checks": checks})
+    return sentence(
+        Facts(
+            word=word,
+            metrics=judged.metrics,
+            checks=judged.checks,
+            distinct=judged.distinct_metrics,
+            rounds_used=judged.rounds_used,
+            rounds_measured=judged.rounds_used,
+            rounds_planned=judged.rounds_planned,
+            next_look=None,
+            stopped=None,
+        )
+    )
+
+
 ADVICE: dict[Word, tuple[str, ...]] = {
     Word.PASS: (),
     Word.REJECT: ("Look at long/4 alone: servegate run with only that cell reproduces it in a fifth of the time.",),
@@ -504,12 +519,11 @@ def rejected() -> Judgement:
 
 def inconclusive() -> Judgement:
     """Eight rounds, and the noise is still larger than the limits allow."""
-    return judgement(Word.INCONCLUSIVE, changes={(M.TTFT_P95, "chat/64"): 0.04}, rounds=8, spread=0.028, noise=0.031)
+    return judgement(Word.INCONCLUSIVE, changes={(M.TTFT_P95, "chat/64"): 0.06}, rounds=8, spread=0.028, noise=0.031)
 
 
 def invalid() -> Judgement:
     """Two quantizations."""
-    base = judgement(Word.INVALID)
     check = HardCheck(
         name="identity_quantization",
         kind="invalid",
@@ -518,13 +532,8 @@ def invalid() -> Judgement:
         detail="the weights are bf16 in the baseline and fp8_e4m3 in the candidate",
         advice="serve both with the same quantization",
     )
-    return base.model_copy(
-        update={
-            "checks": (check, *CHECKS),
-            "rows": rows(base.metrics, Word.INVALID, quantization="fp8_e4m3"),
-            "identities": identities(candidate_quantization="fp8_e4m3"),
-        }
-    )
+    base = judgement(Word.INVALID, checks=(check, *CHECKS), identities=identities(candidate_quantization="fp8_e4m3"))
+    return base.model_copy(update={"rows": rows(base.metrics, Word.INVALID, quantization="fp8_e4m3")})
 
 
 def without_rounds() -> Judgement:

@@ -72,6 +72,7 @@ class Wording:
     workload: str
     rounds_alternating: str
     noise: str
+    noise_title: str
     run: str
     artifacts: str
     artifacts_until: str
@@ -131,7 +132,7 @@ class Wording:
     voided: str
 
     # sentences of sections
-    why_reject: str
+    why_metric: str
     why_holm: str
     why_undecided: str
     why_projected: str
@@ -184,6 +185,7 @@ class Wording:
     dropped: str
 
     # the page
+    declared: str
     skip: str
     worse: str
     better: str
