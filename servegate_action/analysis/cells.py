@@ -47,15 +47,15 @@ class Latencies:
 
     @property
     def p95_ms(self) -> float | Absent:
-        """p95 in ms by nearest rank over all attempted requests; absent when the rank falls on a failed request."""
+        """p95 in ms by nearest rank over all attempted requests; +inf when the rank falls on a failed one."""
         known = self.known
-        if isinstance(known, Absent):
-            return known
-        value = nearest_rank(known, P95)
-        if not np.isfinite(value):
-            failed = int(np.isinf(known).sum())
-            return Absent(absent=f"{failed} of {known.size} requests failed, so that the p95 is a failed request")
-        return value / NS_PER_MS
+        return known if isinstance(known, Absent) else nearest_rank(known, P95) / NS_PER_MS
+
+    @property
+    def median_ns(self) -> float | Absent:
+        """Median in ns over the requests that succeeded."""
+        succeeded = self.ns[np.isfinite(self.ns)]
+        return nearest_rank(succeeded, 0.5) if succeeded.size else Absent(absent="no request succeeded")
 
     @property
     def p95_ok_ms(self) -> float | Absent:
@@ -117,7 +117,8 @@ class _Events:
 
     @property
     def last(self) -> IntArray:
-        return self.stamp[self.offset + self.count - 1]
+        index: IntArray = self.offset + self.count - 1
+        return self.stamp[index]
 
     @property
     def of_ok(self) -> BoolArray:
@@ -157,7 +158,9 @@ def measure_cell(plan: CellPlan, run: CellRun, requests: Sequence[RequestRecord]
         decode_user_median=nearest_rank(1.0 / pace, 0.5) if pace.size else Absent(absent="no request has a TPOT"),
         decode_user_p5=nearest_rank(1.0 / pace, 0.05) if pace.size else Absent(absent="no request has a TPOT"),
         mean_prompt_tokens=_mean_prompt_tokens(measured),
-        mean_output_tokens=float(np.mean([request.requested_output_tokens for request in measured])) if measured else 0.0,
+        mean_output_tokens=float(np.mean([request.requested_output_tokens for request in measured]))
+        if measured
+        else 0.0,
         decode_tokens_per_request=_decode_per_request(measured),
         goodput=_goodput(measured, slo=slo, open_loop=open_loop),
         single_token_events=bool(np.all(events.count[events.ok] == events.total[events.ok])),
@@ -250,6 +253,11 @@ def _covered_ns(start: IntArray, end: IntArray) -> int:
     start, reach = start[order], np.maximum.accumulate(end[order])
     gaps = np.maximum(start[1:] - reach[:-1], 0)
     return int(reach[-1] - start[0] - gaps.sum())
+
+
+def token_trace(requests: Sequence[RequestRecord], run: CellRun) -> tuple[float, ...]:
+    """Output tokens that arrived in each second of one cell, from its start; those of failed requests included."""
+    return _trace(_flatten([request for request in requests if request.token_ns]), run)
 
 
 def _trace(events: _Events, run: CellRun) -> tuple[float, ...]:

@@ -7,6 +7,7 @@ or decides; a bill that cannot be drawn up is `Absent` with what is missing, and
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -22,6 +23,9 @@ HOURS_PER_MONTH = 730.0
 MILLION = 1e6
 # Traffic this near to the break-even makes the saving fragile.
 FRAGILE_SHARE = 0.20
+GRID_POINTS = 25
+# Costs nearer than this, as a log-ratio, are the same.
+SAME_COST = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +113,9 @@ class MigrationCharge:
 NO_MIGRATION = MigrationCharge(0.0, 1.0)
 
 
-def bill(operation: Operation, use: Use, prices: Prices, *, migration: MigrationCharge = NO_MIGRATION) -> SideCost | Absent:
+def bill(
+    operation: Operation, use: Use, prices: Prices, *, migration: MigrationCharge = NO_MIGRATION
+) -> SideCost | Absent:
     """The bill of one side.
 
     Per month of 730 h: GPU = n·R·P·(billed share); power = E_grid·price with E_grid = E_IT/efficiency and
@@ -248,56 +254,51 @@ class BreakEven:
     fragile: bool
 
 
-CostAt = Callable[[float], float]
+Gap = Callable[[float], float]
 
 
-def break_even(baseline: CostAt, candidate: CostAt, *, declared: float, low: float, high: float) -> BreakEven:
+def break_even(gap: Gap, *, declared: float, low: float, high: float) -> BreakEven:
     """The traffic at which both line items are equal, by bisection on a log scale between `low` and `high` per hour.
 
-    The range is scanned first, because the two curves may cross more than once; the crossing nearest to the declared
-    traffic counts. `fragile` when the declared traffic is within 20 % of it.
+    `gap(rate)` is ln(baseline/candidate): positive where the candidate is cheaper. The range is scanned first, because
+    the two curves may cross more than once; the crossing nearest to the declared traffic counts. `fragile` when the
+    declared traffic is within 20 % of it.
     """
-    grid = np.geomspace(low, high, 33).tolist()
-    sign = [_gap(baseline, candidate, rate) for rate in grid]
-    crossings = [index for index in range(len(grid) - 1) if (sign[index] < 0) != (sign[index + 1] < 0)]
-    if not crossings or all(abs(gap) < 1e-9 for gap in sign):
-        return _no_break_even(sign)
-    points = [_bisect(baseline, candidate, low=grid[index], high=grid[index + 1]) for index in crossings]
-    point = min(points, key=lambda rate: abs(np.log(rate / declared)))
-    below = "candidate" if _gap(baseline, candidate, point / 1.01) > 0 else "baseline"
-    fragile = abs(declared / point - 1.0) <= FRAGILE_SHARE
+    grid = np.geomspace(low, high, GRID_POINTS).tolist()
+    gaps = [gap(rate) for rate in grid]
+    if all(abs(value) < SAME_COST for value in gaps):
+        return no_break_even("both cost the same at every traffic")
+    crossings = [index for index in range(len(grid) - 1) if (gaps[index] > 0) != (gaps[index + 1] > 0)]
+    if not crossings:
+        cheaper = "candidate" if gaps[-1] > 0 else "baseline"
+        return no_break_even(f"the {cheaper} is cheaper at every traffic from {_per_hour(low)} to {_per_hour(high)}")
+    points = [
+        (_bisect(gap, grid[index], grid[index + 1], positive=gaps[index] > 0), gaps[index] > 0) for index in crossings
+    ]
+    point, candidate_below = min(points, key=lambda found: abs(math.log(found[0] / declared)))
     away = declared / point - 1.0
+    fragile = abs(away) <= FRAGILE_SHARE
+    below, above = ("candidate", "baseline") if candidate_below else ("baseline", "candidate")
     sentence = (
-        f"below {_per_hour(point)} the {below} is cheaper, above it the other one; "
-        f"the declared {_per_hour(declared)} is {abs(away):.0%} {'above' if away >= 0 else 'below'} it"
+        f"the {below} is cheaper below {_per_hour(point)}, the {above} above it; "
+        f"the declared {_per_hour(declared)} is {abs(away):.0%} {'above' if away >= 0 else 'below'} that"
     )
     if fragile:
-        sentence += f": within {FRAGILE_SHARE:.0%}, so that the saving is fragile"
+        sentence += f", within {FRAGILE_SHARE:.0%}: the saving is fragile"
     return BreakEven(point, sentence, fragile)
 
 
-def _no_break_even(gaps: list[float]) -> BreakEven:
-    if all(abs(gap) < 1e-9 for gap in gaps):
-        sentence = "both cost the same at every traffic"
-    else:
-        sentence = f"the {'candidate' if gaps[-1] > 0 else 'baseline'} is cheaper at every traffic that both can serve"
-    return BreakEven(Absent(absent=sentence), sentence, fragile=False)
+def no_break_even(why: str) -> BreakEven:
+    """There is none, and why."""
+    return BreakEven(Absent(absent=why), why, fragile=False)
 
 
-def _gap(baseline: CostAt, candidate: CostAt, rate: float) -> float:
-    """ln(baseline/candidate): positive where the candidate is cheaper."""
-    return float(np.log(baseline(rate) / candidate(rate)))
-
-
-def _bisect(baseline: CostAt, candidate: CostAt, *, low: float, high: float) -> float:
-    falling = _gap(baseline, candidate, low) > 0
-    for _ in range(40):
-        middle = float(np.sqrt(low * high))
-        if (_gap(baseline, candidate, middle) > 0) == falling:
-            low = middle
-        else:
-            high = middle
-    return float(np.sqrt(low * high))
+def _bisect(gap: Gap, low: float, high: float, *, positive: bool) -> float:
+    """The zero of `gap` in [low, high]; `positive`: its sign at `low`. To 1e-7 of the rate."""
+    while high / low > 1.0 + 1e-7:
+        middle = math.sqrt(low * high)
+        low, high = (middle, high) if (gap(middle) > 0) == positive else (low, middle)
+    return math.sqrt(low * high)
 
 
 def _per_hour(rate: float) -> str:

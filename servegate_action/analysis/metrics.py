@@ -17,7 +17,15 @@ import numpy as np
 from servegate_action.analysis.cells import NS_PER_MS, P95, CellMeasures, Latencies, measure_cell
 from servegate_action.analysis.quantiles import FloatArray, effective_size, weighted_nearest_rank
 from servegate_action.config.models import MetricName, Slo
-from servegate_action.records import Absent, CellPlan, LaunchRecord, RequestRecord, TelemetrySample, TelemetryStatic
+from servegate_action.records import (
+    Absent,
+    CellPlan,
+    LaunchRecord,
+    LaunchState,
+    RequestRecord,
+    TelemetrySample,
+    TelemetryStatic,
+)
 
 MaybeFloat = float | Absent
 SECONDS_PER_HOUR = 3600.0
@@ -58,7 +66,10 @@ class Mix:
     def decode_tokens_per_second(self) -> MaybeFloat:
         """The server's decode tok/s over the mix: decode tokens of the mix / time with a decode in flight."""
         return mix_rate(
-            [(cell.plan.weight, cell.decode_tokens_per_request, cell.decode_tokens_per_second) for cell in self._named()]
+            [
+                (cell.plan.weight, cell.decode_tokens_per_request, cell.decode_tokens_per_second)
+                for cell in self._named()
+            ]
         )
 
     @property
@@ -80,6 +91,11 @@ class Mix:
         if len(pairs) < len(known):
             return Absent(absent="the server does not report prompt_tokens in every cell")
         return sum(weight * tokens for weight, tokens in pairs) / sum(weight for weight, _ in pairs)
+
+    @property
+    def failed_share(self) -> float:
+        """Share of the traffic's requests that fail."""
+        return self._mean(lambda cell: cell.failed_share)
 
     @property
     def goodput(self) -> MaybeFloat:
@@ -128,7 +144,9 @@ class Mix:
         size = effective_size(weights)
         value = weighted_nearest_rank(values, weights, P95)
         if not np.isfinite(value):
-            return Measured(Absent(absent="more than 5 % of the traffic failed, so that the p95 is a failed request"), size)
+            return Measured(
+                Absent(absent="more than 5 % of the traffic failed, so that the p95 is a failed request"), size
+            )
         return Measured(value / NS_PER_MS, size)
 
     def _named(self) -> Sequence[CellMeasures]:
@@ -141,10 +159,11 @@ class Mix:
 
 @dataclass(frozen=True, slots=True)
 class LaunchMetrics:
-    """Everything that the requests of one launch say."""
+    """Everything that the requests of one launch say. `incomplete` names what keeps it from being judged."""
 
     record: LaunchRecord
     mix: Mix
+    incomplete: str | None
 
     def of(self, metric: MetricName, cell: str | None = None) -> Measured:
         """One metric over the mix, or in a cell. Cost, utilization and cold starts are not a matter of requests alone."""
@@ -201,12 +220,22 @@ def launch_metrics(
     slo: Slo,
     gpus: int,
 ) -> LaunchMetrics:
-    """The metrics of one launch. Cells that it has not run are missing from its mix, which is then absent in part."""
+    """The metrics of one launch. A cell without a measured request is left out, and makes the launch incomplete."""
     by_cell: dict[str, list[RequestRecord]] = defaultdict(list)
     for request in requests:
         by_cell[request.cell].append(request)
     runs = {run.cell: run for run in record.cells}
     cells = {
-        cell.id: measure_cell(cell, runs[cell.id], by_cell[cell.id], slo=slo) for cell in plan if cell.id in runs
+        cell.id: measure_cell(cell, runs[cell.id], by_cell[cell.id], slo=slo)
+        for cell in plan
+        if cell.id in runs and any(request.phase == "measured" for request in by_cell[cell.id])
     }
-    return LaunchMetrics(record=record, mix=Mix(cells=cells, gpus=gpus))
+    return LaunchMetrics(record=record, mix=Mix(cells=cells, gpus=gpus), incomplete=_incomplete(record, cells, plan))
+
+
+def _incomplete(record: LaunchRecord, cells: Mapping[str, CellMeasures], plan: Sequence[CellPlan]) -> str | None:
+    """Why a launch cannot be judged: it did not end well, or cells of the plan are missing."""
+    if record.state is not LaunchState.COMPLETE:
+        return record.reason or f"the launch is {record.state}"
+    missing = [cell.id for cell in plan if cell.id not in cells]
+    return f"not measured in this launch: {', '.join(missing)}" if missing else None

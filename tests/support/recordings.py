@@ -104,7 +104,9 @@ class Scene:
     failed: Mapping[Side, int] = field(default_factory=dict)
     utilization: Mapping[Side, float] = field(default_factory=lambda: {Side.BASELINE: 96.0, Side.CANDIDATE: 96.0})
     quantization: Mapping[Side, str] = field(default_factory=lambda: {Side.BASELINE: "bf16", Side.CANDIDATE: "bf16"})
-    model_digest: Mapping[Side, str] = field(default_factory=lambda: {Side.BASELINE: "a" * 64, Side.CANDIDATE: "a" * 64})
+    model_digest: Mapping[Side, str] = field(
+        default_factory=lambda: {Side.BASELINE: "a" * 64, Side.CANDIDATE: "a" * 64}
+    )
     batch_cap: Mapping[Side, int] = field(default_factory=lambda: {Side.BASELINE: 64, Side.CANDIDATE: 64})
     extra_prompt_tokens: int = 0
     throttle_reasons: int = 0
@@ -114,6 +116,7 @@ class Scene:
     scale_to_zero: bool = False
     requests_per_hour: float = 900.0
     electricity: bool = True
+    migration: bool = False
     slo_ttft_p95_ms: float | None = None
     slo_tpot_p95_ms: float | None = None
     limits: Mapping[str, object] = field(default_factory=dict)
@@ -176,9 +179,7 @@ class _Play:
         self.requests: list[RequestRecord] = []
         self.busy: list[tuple[int, int, float]] = []
 
-    def launch(
-        self, start_ns: int, *, position: Literal[1, 2], state: LaunchState
-    ) -> tuple[LaunchRecord, LaunchData]:
+    def launch(self, start_ns: int, *, position: Literal[1, 2], state: LaunchState) -> tuple[LaunchRecord, LaunchData]:
         scene = self.scene
         ready = start_ns + int(scene.cold_start_s[self.side] * S * self._wobble())
         self.busy.append((start_ns, ready, 0.2))
@@ -231,7 +232,9 @@ class _Play:
             free, slot = heapq.heappop(slots)
             sent = free if cell.rate is None else started + int(due[index] / cell.rate * S)
             fails = warmup <= index < warmup + failing
-            request = self._request(cell, index - warmup, sent, float(first_ms[index]), float(pace_ms[index]), fails=fails)
+            request = self._request(
+                cell, index - warmup, sent, float(first_ms[index]), float(pace_ms[index]), fails=fails
+            )
             self.requests.append(request.model_copy(update={"slot": slot if cell.rate is None else None}))
             heapq.heappush(slots, (request.end_ns + MS // 10, slot))
             dispatched.append(sent)
@@ -436,7 +439,9 @@ def _identity(scene: Scene, side: Side) -> StackIdentity:
         ),
         batch=BatchIdentity(cap=scene.batch_cap[side], observed=4, evidence=Evidence.PROVEN, source="/server_info"),
         container_digest="sha256:" + ("b" * 64) if vllm else Absent(absent="a process, not a container"),
-        command=("vllm", "serve", "/model", "--max-num-seqs", "64") if vllm else ("python", "serve.py", "--port", "{port}"),
+        command=("vllm", "serve", "/model", "--max-num-seqs", "64")
+        if vllm
+        else ("python", "serve.py", "--port", "{port}"),
         read_back={"max_num_seqs": "64"} if vllm else {},
     )
 
@@ -595,12 +600,13 @@ def _config_cost(scene: Scene) -> dict[str, object]:
     if scene.scale_to_zero:
         idle = {"candidate": {"scale_to_zero": {"after_s": 300}}}
     power = {"electricity_usd_per_kwh": 0.10, "grid_efficiency": 0.60} if scene.electricity else {}
+    moving = {"migration": {"hours": 40, "hourly_usd": 120, "horizon_months": 12}} if scene.migration else {}
     return {
         "gpu_hour_usd": 2.50,
         **power,
         "traffic": {"requests_per_hour": scene.requests_per_hour},
         "idle": idle,
-        "migration": {"hours": 40, "hourly_usd": 120, "horizon_months": 12},
+        **moving,
     }
 
 

@@ -1,0 +1,162 @@
+"""Which launches count: from a recording and its files to complete, comparable rounds.
+
+A round counts when both of its launches are complete in the same attempt; an attempt that was voided for one side is
+voided for both. Rounds count up to the first gap, because the alternating order balances drift only without one. The
+files of each launch are read exactly once and reduced to what judging needs. Nothing is judged here.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from servegate_action.analysis.metrics import LaunchData, LaunchMetrics, launch_metrics
+from servegate_action.analysis.signals import LaunchSignals, launch_signals
+from servegate_action.config.models import Config
+from servegate_action.records import (
+    Absent,
+    LaunchRecord,
+    LaunchState,
+    Recording,
+    RequestRecord,
+    Side,
+    TelemetryStatic,
+    TokenSource,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """What of one measured request must be the same on both stacks, and what it came back with."""
+
+    cell: str
+    requested: int
+    prompt_tokens: int | None
+    output_tokens: int | None
+    source: TokenSource | None
+    ok: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One launch, reduced. `replayed`: its measured requests by id. `cached_share`: of all prompt tokens, by cell."""
+
+    record: LaunchRecord
+    metrics: LaunchMetrics
+    signals: LaunchSignals
+    telemetry: TelemetryStatic | Absent
+    replayed: Mapping[str, Replayed]
+    cached_share: Mapping[str, float]
+    median_duration_ns: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One complete round."""
+
+    number: int
+    baseline: Launch
+    candidate: Launch
+
+    def of(self, side: Side) -> Launch:
+        """The launch of one side."""
+        return self.baseline if side is Side.BASELINE else self.candidate
+
+    @property
+    def launches(self) -> tuple[Launch, Launch]:
+        """In the order baseline, candidate."""
+        return self.baseline, self.candidate
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """All launches that could be read, and the rounds that count."""
+
+    launches: tuple[Launch, ...]
+    rounds: tuple[Round, ...]
+    left_out: tuple[str, ...]
+
+    def of(self, side: Side) -> tuple[Launch, ...]:
+        """The launches of one side that count, in order of their rounds."""
+        return tuple(one.of(side) for one in self.rounds)
+
+
+NO_DATA = LaunchData(requests=(), telemetry=Absent(absent="no telemetry file"), samples=())
+
+
+def gather(config: Config, recording: Recording, data: Mapping[str, LaunchData]) -> Evidence:
+    """Reduce every launch that was not voided, and pair the complete ones."""
+    launches = tuple(
+        reduce_launch(config, recording, record, data.get(record.directory, NO_DATA))
+        for record in recording.launches
+        if record.state is not LaunchState.VOIDED
+    )
+    rounds, left_out = _paired(launches)
+    return Evidence(launches=launches, rounds=rounds, left_out=left_out)
+
+
+def reduce_launch(config: Config, recording: Recording, record: LaunchRecord, data: LaunchData) -> Launch:
+    """One launch without its token events."""
+    measured = [request for request in data.requests if request.phase == "measured"]
+    gpus = config.stacks.of(record.side).gpu_count
+    return Launch(
+        record=record,
+        metrics=launch_metrics(record, data.requests, plan=recording.plan.cells, slo=config.slo, gpus=gpus),
+        signals=launch_signals(record, data),
+        telemetry=data.telemetry,
+        replayed={request.id: _replayed(request) for request in measured},
+        cached_share=_by_cell(measured, _cached_share),
+        median_duration_ns=_by_cell(measured, _median_duration),
+    )
+
+
+def _replayed(request: RequestRecord) -> Replayed:
+    return Replayed(
+        cell=request.cell,
+        requested=request.requested_output_tokens,
+        prompt_tokens=request.prompt_tokens,
+        output_tokens=request.output_tokens,
+        source=request.token_source,
+        ok=request.ok,
+    )
+
+
+def _by_cell(requests: Sequence[RequestRecord], of: Callable[[Sequence[RequestRecord]], float]) -> Mapping[str, float]:
+    cells: dict[str, list[RequestRecord]] = defaultdict(list)
+    for request in requests:
+        cells[request.cell].append(request)
+    return {cell: of(own) for cell, own in cells.items()}
+
+
+def _cached_share(requests: Sequence[RequestRecord]) -> float:
+    """Prompt tokens that the server says came from a cache, over all of them; 0 where it says nothing."""
+    prompts = sum(request.prompt_tokens or 0 for request in requests)
+    return sum(request.cached_tokens or 0 for request in requests) / prompts if prompts else 0.0
+
+
+def _median_duration(requests: Sequence[RequestRecord]) -> float:
+    return float(median(request.end_ns - (request.sent_ns or request.scheduled_ns) for request in requests))
+
+
+def _paired(launches: Sequence[Launch]) -> tuple[tuple[Round, ...], tuple[str, ...]]:
+    """Complete rounds from 1 up to the first gap, each from its latest attempt; and what is not used, in words."""
+    found: dict[int, dict[Side, Launch]] = {}
+    left_out: list[str] = []
+    for launch in sorted(launches, key=lambda one: one.record.attempt):
+        record = launch.record
+        sides = found.setdefault(record.round, {})
+        if any(other.record.attempt != record.attempt for other in sides.values()):
+            sides.clear()
+        if launch.metrics.incomplete is None:
+            sides[record.side] = launch
+        else:
+            left_out.append(f"round {record.round}, {record.side}: {launch.metrics.incomplete}")
+    rounds: list[Round] = []
+    while len(found.get(len(rounds) + 1, {})) == len(Side):
+        number = len(rounds) + 1
+        rounds.append(Round(number, found[number][Side.BASELINE], found[number][Side.CANDIDATE]))
+    beyond = sorted(number for number, sides in found.items() if number > len(rounds) + 1 and sides)
+    left_out += [f"round {number}: not used, because round {len(rounds) + 1} is not complete" for number in beyond]
+    return tuple(rounds), tuple(left_out)

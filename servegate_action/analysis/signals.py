@@ -1,0 +1,104 @@
+"""What the accelerator said during one launch: utilization by cell, power by state, and what spoils the launch.
+
+One launch has three states that cost differently (loading, ready but idle, serving), and each is a window of telemetry.
+Windows are read by `telemetry_window`; here they are put to the launch's own moments. Nothing is compared or decided.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from servegate_action.analysis.cost import Power
+from servegate_action.analysis.metrics import LaunchData, MaybeFloat
+from servegate_action.analysis.telemetry_window import TelemetryWindow, window
+from servegate_action.records import Absent, LaunchRecord, TelemetrySample
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchSignals:
+    """Per cell in percent; power in W of all the stack's accelerators together."""
+
+    utilization: Mapping[str, MaybeFloat]
+    utilization_lowest: Mapping[str, MaybeFloat]
+    busy_power_w: Mapping[str, MaybeFloat]
+    idle_power_w: MaybeFloat
+    loading_power_w: MaybeFloat
+    memory_bytes: MaybeFloat
+    power_capped_share: MaybeFloat
+    spoiled: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+def bare_power_w(floor: TelemetrySample | None) -> MaybeFloat:
+    """P0: power of the accelerators before any launch, in W."""
+    known = [device.power_mw for device in floor.devices] if floor is not None else []
+    readings = [power for power in known if power is not None]
+    if not readings or len(readings) < len(known):
+        return Absent(absent="the bare power before the first launch was not read")
+    return sum(readings) / 1000.0
+
+
+def launch_signals(record: LaunchRecord, data: LaunchData) -> LaunchSignals:
+    """The windows of one launch: cold start, idle block, and the steady part of each cell."""
+    cells = {run.cell: _read(data, run.steady_start_ns, run.steady_end_ns) for run in record.cells}
+    nothing = Absent(absent="no cell was measured")
+    return LaunchSignals(
+        utilization={name: one.utilization for name, one in cells.items()},
+        utilization_lowest={name: one.utilization_lowest for name, one in cells.items()},
+        busy_power_w={name: one.power_w for name, one in cells.items()},
+        idle_power_w=_idle_power(record, data),
+        loading_power_w=_loading_power(record, data),
+        memory_bytes=_largest([one.memory_bytes for one in cells.values()]) if cells else nothing,
+        power_capped_share=_largest([one.power_capped_share for one in cells.values()]) if cells else nothing,
+        spoiled=tuple(dict.fromkeys(f"{name}: {text}" for name, one in cells.items() for text in one.spoiled)),
+        notes=tuple(dict.fromkeys(text for one in cells.values() for text in one.notes)),
+    )
+
+
+def _read(data: LaunchData, start_ns: int, end_ns: int) -> TelemetryWindow:
+    return window(data.telemetry, data.samples, start_ns=start_ns, end_ns=end_ns)
+
+
+def _idle_power(record: LaunchRecord, data: LaunchData) -> MaybeFloat:
+    if record.idle is None:
+        return Absent(absent="the idle block was not run")
+    return _read(data, record.idle.started_ns, record.idle.ended_ns).power_w
+
+
+def _loading_power(record: LaunchRecord, data: LaunchData) -> MaybeFloat:
+    """Energy of the cold start over its length; from samples where the energy was not read at its edges."""
+    start = record.cold_start
+    if start is None or isinstance(start.first_token_ns, Absent):
+        return Absent(absent="the cold start was not observed")
+    seconds = (start.first_token_ns - start.requested_ns) / 1e9
+    if not isinstance(start.energy_mj, Absent) and seconds > 0:
+        return start.energy_mj / 1000.0 / seconds
+    return _read(data, start.requested_ns, start.first_token_ns).power_w
+
+
+def _largest(values: list[MaybeFloat]) -> MaybeFloat:
+    known = [value for value in values if not isinstance(value, Absent)]
+    return max(known) if known else values[0]
+
+
+def mixed_power(signals: LaunchSignals, shares: Mapping[str, float] | Absent, *, off_w: MaybeFloat) -> Power:
+    """Busy power as the mix draws it (each cell by its share of the serving time), beside the other states."""
+    return Power(
+        busy_w=_weighted(signals.busy_power_w, shares),
+        idle_w=signals.idle_power_w,
+        loading_w=signals.loading_power_w,
+        off_w=off_w,
+    )
+
+
+def _weighted(values: Mapping[str, MaybeFloat], shares: Mapping[str, float] | Absent) -> MaybeFloat:
+    if isinstance(shares, Absent):
+        return shares
+    total = 0.0
+    for name, share in shares.items():
+        value = values[name]
+        if isinstance(value, Absent):
+            return Absent(absent=f"{name}: {value.absent}")
+        total += share * value
+    return total
