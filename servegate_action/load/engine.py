@@ -1,0 +1,474 @@
+"""The hot path: sends prepared requests, stamps and stores what comes back, and does nothing else.
+
+One thread, one epoll, no coroutines. Each read costs one `recvmsg` that also brings the kernel's receive stamp, one
+addition to a buffer, and one comparison that tells whether the response may be over. Bytes are kept as they came and
+are parsed after the round. At low rates every arrival wakes the loop; at high rates it sleeps for a few milliseconds
+and then drains all sockets, which halves the CPU and costs no accuracy, since the kernel has stamped already.
+
+It refuses to parse, to retry what a server refused, and to hide lateness. The one thing that is sent twice is a request
+that met a kept-alive connection which the server had just closed, before any byte of an answer (RFC 9110, 9.2.2);
+its time keeps counting from the first sending.
+"""
+
+from __future__ import annotations
+
+import select
+import time
+from array import array
+from collections import deque
+from collections.abc import Callable
+
+from servegate_action.load.clock import ANCILLARY_BYTES, OffsetTracker, unpack_timespec
+from servegate_action.load.connection import Connection, Lost, tls_context
+from servegate_action.load.framing import Framing
+from servegate_action.load.job import Entry, Job
+
+TICK_NS = 50_000_000
+READ_BYTES = 1 << 16
+PAUSE_ABOVE_READS_PER_S = 2500.0
+"""Below this rate a sleep costs more than it saves."""
+PAUSE_SHARE_OF_GAP = 0.15
+"""Sleep at most this share of the mean gap between two arrivals of one stream: two events in one read lose a stamp."""
+PAUSE_MAX_S = 0.003
+PAUSE_MIN_S = 0.0005
+SPARE_CONNECTIONS = 4
+MAX_DEPTH_EVENTS = 4096
+
+monotonic_ns = time.monotonic_ns
+
+
+class Exchange:
+    """One request and everything that came back for it."""
+
+    __slots__ = (
+        "buffer",
+        "due_ns",
+        "end_ns",
+        "error",
+        "framing",
+        "index",
+        "last_ns",
+        "marks",
+        "resent",
+        "reused",
+        "sent_ns",
+        "slot",
+        "stamps",
+        "unstamped",
+    )
+
+    def __init__(self, index: int, *, slot: int | None, due_ns: int) -> None:
+        self.index = index
+        self.slot = slot
+        self.due_ns = due_ns
+        self.sent_ns: int | None = None
+        self.last_ns = due_ns
+        self.end_ns = 0
+        self.buffer = bytearray()
+        self.stamps = array("q")
+        self.marks = array("q")
+        self.framing = Framing()
+        self.unstamped = 0
+        self.reused = False
+        self.resent = False
+        self.error: str | None = None
+
+
+class Engine:
+    """All exchanges of one client process."""
+
+    def __init__(
+        self,
+        job: Job,
+        *,
+        wire: memoryview,
+        entries: list[Entry],
+        take: Callable[[], int | None],
+        keep: Callable[[Exchange], None],
+    ) -> None:
+        self.job = job
+        self.clock = OffsetTracker()
+        self.reads = 0
+        self.active = 0
+        self.finished = 0
+        self.failed = 0
+        self.lags = array("q")
+        self.first_sent_ns = 0
+        self.orphaned = False
+        self._wire = wire
+        self.entries = entries
+        self._take = take
+        self._keep = keep
+        self._context = tls_context(job)
+        self._epoll = select.epoll()
+        self._connections: dict[int, Connection] = {}
+        self._idle: list[Connection] = []
+        self._vacant: deque[tuple[int | None, Exchange | None]] = deque()
+        self._coming: deque[int] = deque()
+        self._buffer = bytearray(READ_BYTES)
+        self._view = memoryview(self._buffer)
+        self._into = [self._buffer]
+        self._offset_ns = self.clock.offset_ns
+        self._pause_s = 0.0
+        self._tick_at_ns = 0
+        self._reads_at_tick = 0
+        self._start_ns = 0
+        self._watch_fd: int | None = None
+
+    # ------------------------------------------------------------ opening and closing
+
+    def watch(self, fd: int) -> None:
+        """Give up as soon as `fd` becomes readable or hangs up: the parent's end of standard input."""
+        self._watch_fd = fd
+        self._epoll.register(fd, select.EPOLLIN | select.EPOLLHUP)
+
+    def open(self, count: int) -> None:
+        """Open `count` connections before the round; raises Lost when they cannot all be had in time."""
+        deadline_ns = monotonic_ns() + self.job.open_timeout_ns
+        for number in range(count):
+            self._connect(None if self.job.open_loop else number)
+        waiting = dict(self._connections)
+        while waiting:
+            if monotonic_ns() > deadline_ns:
+                raise Lost(f"only {count - len(waiting)} of {count} connections opened in time")
+            for fd, mask in self._epoll.poll(0.1):
+                self._open_step(fd, mask)
+            waiting = {fd: connection for fd, connection in waiting.items() if not connection.ready}
+        self._idle = list(self._connections.values())
+
+    def _open_step(self, fd: int, mask: int) -> None:
+        connection = self._connections[fd]
+        if mask & select.EPOLLOUT:
+            self._await_writable(connection, not connection.on_writable())
+        if mask & select.EPOLLIN:
+            count = connection.sock.recv_into(self._buffer)
+            if count == 0:
+                raise Lost("the server closed a connection as soon as it was opened")
+            connection.plaintext(self._view[:count])
+            self._await_writable(connection, connection.pending is not None)
+
+    def close(self) -> None:
+        """Close every socket. The end of every path, also of cancellation."""
+        for connection in self._connections.values():
+            connection.close()
+        self._connections.clear()
+        self._epoll.close()
+
+    def _connect(self, slot: int | None) -> Connection:
+        connection = Connection(self.job, self._context, slot)
+        self._connections[connection.fd] = connection
+        self._epoll.register(connection.fd, select.EPOLLIN | select.EPOLLOUT)
+        return connection
+
+    def _drop(self, connection: Connection) -> None:
+        if self._connections.pop(connection.fd, None) is not None:
+            self._epoll.unregister(connection.fd)
+        if connection in self._idle:
+            self._idle.remove(connection)
+        connection.close()
+
+    def _await_writable(self, connection: Connection, wanted: bool) -> None:
+        self._epoll.modify(connection.fd, select.EPOLLIN | select.EPOLLOUT if wanted else select.EPOLLIN)
+
+    # ------------------------------------------------------------ the loop
+
+    def run(self, start_ns: int, on_tick: Callable[[int], None]) -> None:
+        """Send everything and wait for every answer. Ends early, `orphaned`, when the parent process is gone."""
+        self._start_ns = start_ns
+        self._tick_at_ns = monotonic_ns() + TICK_NS
+        if self.job.open_loop:
+            self._coming.extend(self._own_entries())
+        else:
+            self._idle, idle = [], self._idle
+            _sleep_until(start_ns)
+            for connection in idle:
+                self._next(connection, connection.slot, start_ns)
+        while (self.active or self._coming or self._vacant) and not self.orphaned:
+            self._poll(self._wait())
+            now_ns = monotonic_ns()
+            if self._coming:
+                self._dispatch_due(now_ns)
+            if self._vacant:
+                self._fill_vacancies()
+            if now_ns >= self._tick_at_ns:
+                self._tick(now_ns, on_tick)
+
+    def _own_entries(self) -> list[int]:
+        taken: list[int] = []
+        while (index := self._take()) is not None:
+            taken.append(index)
+        return taken
+
+    def _wait(self) -> float:
+        """Sleep when sleeping is better than waking; returns how long the poll may still wait, s."""
+        now_ns = monotonic_ns()
+        until_ns = self._tick_at_ns
+        if self._coming:
+            until_ns = min(until_ns, self._start_ns + self.entries[self._coming[0]].due_ns)
+        left_s = max(0, until_ns - now_ns) / 1e9
+        if self._pause_s:
+            time.sleep(min(self._pause_s, left_s))
+            return 0.0
+        if self._vacant:
+            return 0.0
+        if self._coming and left_s < 0.001:
+            select.select([self._epoll.fileno()], [], [], left_s)  # epoll's own timeout counts whole milliseconds
+            return 0.0
+        return left_s if not self._coming else int(left_s * 1000) / 1000
+
+    def _poll(self, timeout_s: float) -> None:
+        connections = self._connections
+        for fd, mask in self._epoll.poll(timeout_s, MAX_DEPTH_EVENTS):
+            connection = connections.get(fd)
+            if connection is None:
+                self.orphaned = self.orphaned or fd == self._watch_fd
+                continue
+            if mask & select.EPOLLOUT:
+                self._on_writable(connection)
+            if mask & ~select.EPOLLOUT and connection.fd in connections:
+                self._on_readable(connection)
+
+    def _on_readable(self, connection: Connection) -> None:
+        """The hot path. One read, one stamp."""
+        try:
+            count, ancillary, _, _ = connection.sock.recvmsg_into(self._into, ANCILLARY_BYTES)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            self._lose(connection, (error.strerror or str(error)).lower(), may_resend=True)
+            return
+        now_ns = monotonic_ns()
+        exchange = connection.exchange
+        if count == 0 or exchange is None or connection.tls is not None:
+            self._on_odd_read(connection, count, ancillary)
+            return
+        self.reads += 1
+        stamp_ns = 0
+        if ancillary:
+            seconds, nanoseconds = unpack_timespec(ancillary[0][2])
+            stamp_ns = seconds * 1_000_000_000 + nanoseconds - self._offset_ns
+        if not exchange.last_ns <= stamp_ns <= now_ns:
+            stamp_ns = now_ns
+            exchange.unstamped += 1
+        exchange.last_ns = stamp_ns
+        buffer = exchange.buffer
+        buffer += self._view[:count]
+        exchange.stamps.append(stamp_ns)
+        exchange.marks.append(len(buffer))
+        if len(buffer) >= exchange.framing.wanted and exchange.framing.advance(buffer):
+            self._finish(connection, exchange)
+
+    def _on_odd_read(self, connection: Connection, count: int, ancillary: list[tuple[int, int, bytes]]) -> None:
+        """End of file, bytes that nobody asked for, or TLS."""
+        exchange = connection.exchange
+        if count == 0:
+            self._on_end_of_file(connection)
+        elif connection.tls is not None:
+            self._on_ciphertext(connection, count, ancillary)
+        elif exchange is None:
+            self._drop(connection)
+
+    def _on_ciphertext(self, connection: Connection, count: int, ancillary: list[tuple[int, int, bytes]]) -> None:
+        try:
+            was_ready = connection.ready
+            plain = connection.plaintext(self._view[:count])
+            self._await_writable(connection, connection.pending is not None)
+        except Lost as lost:
+            self._lose(connection, str(lost), may_resend=False)
+            return
+        exchange = connection.exchange
+        if connection.ready and not was_ready:
+            self._on_ready(connection)
+        if not plain:
+            return
+        if exchange is None or exchange.sent_ns is None:
+            self._drop(connection)
+            return
+        self.reads += 1
+        now_ns, stamp_ns = monotonic_ns(), 0
+        if ancillary:
+            seconds, nanoseconds = unpack_timespec(ancillary[0][2])
+            stamp_ns = seconds * 1_000_000_000 + nanoseconds - self._offset_ns
+        if not exchange.last_ns <= stamp_ns <= now_ns:
+            stamp_ns = now_ns
+            exchange.unstamped += 1
+        exchange.last_ns = stamp_ns
+        exchange.buffer += plain
+        exchange.stamps.append(stamp_ns)
+        exchange.marks.append(len(exchange.buffer))
+        if exchange.framing.advance(exchange.buffer):
+            self._finish(connection, exchange)
+
+    def _on_end_of_file(self, connection: Connection) -> None:
+        exchange = connection.exchange
+        if exchange is not None and exchange.framing.closed(exchange.buffer):
+            self._finish(connection, exchange)
+        else:
+            self._lose(connection, "the server closed the connection before the end of its answer", may_resend=True)
+
+    def _on_writable(self, connection: Connection) -> None:
+        try:
+            was_ready = connection.ready
+            self._await_writable(connection, not connection.on_writable())
+        except Lost as lost:
+            self._lose(connection, str(lost), may_resend=True)
+            return
+        if connection.ready and not was_ready:
+            self._on_ready(connection)
+
+    def _on_ready(self, connection: Connection) -> None:
+        exchange = connection.exchange
+        if exchange is not None:
+            exchange.due_ns = exchange.due_ns if self.job.open_loop or exchange.resent else monotonic_ns()
+            self._send(connection, exchange)
+        elif self.job.open_loop:
+            self._idle.append(connection)
+
+    # ------------------------------------------------------------ starting and ending exchanges
+
+    def _next(self, connection: Connection | None, slot: int | None, due_ns: int) -> None:
+        """Closed loop: hand the slot to the next request of the queue, or let it go when there is none."""
+        index = self._take()
+        if index is None:
+            if connection is not None:
+                self._drop(connection)
+            return
+        exchange = Exchange(index, slot=slot, due_ns=due_ns)
+        self.active += 1
+        self._carry(connection, exchange)
+
+    def _carry(self, connection: Connection | None, exchange: Exchange) -> None:
+        if connection is None:
+            try:
+                connection = self._connect(exchange.slot)
+            except Lost as lost:
+                self._fail(exchange, f"cannot connect: {lost}")
+                return
+        connection.exchange = exchange
+        if connection.ready:
+            self._send(connection, exchange)
+
+    def _send(self, connection: Connection, exchange: Exchange) -> None:
+        entry = self.entries[exchange.index]
+        data = self._wire[entry.offset : entry.offset + entry.length]
+        exchange.reused = connection.uses > 0
+        connection.uses += 1
+        now_ns = monotonic_ns()
+        if exchange.sent_ns is None:
+            exchange.sent_ns = exchange.last_ns = now_ns
+            self.first_sent_ns = self.first_sent_ns or now_ns
+        try:
+            whole = connection.send(data)
+        except Lost as lost:
+            self._lose(connection, str(lost), may_resend=True)
+            return
+        if not exchange.resent:
+            self.lags.append(exchange.sent_ns - exchange.due_ns)
+        if not whole:
+            self._await_writable(connection, True)
+
+    def _finish(self, connection: Connection, exchange: Exchange) -> None:
+        """The answer is complete, or breaks HTTP."""
+        framing = exchange.framing
+        exchange.error = framing.broken
+        connection.exchange = None
+        slot = connection.slot
+        clean = framing.broken is None and framing.reusable and framing.end == len(exchange.buffer)
+        if not clean:
+            self._drop(connection)
+        self._store(exchange, exchange.last_ns)
+        if self.job.open_loop:
+            if clean:
+                self._idle.append(connection)
+        elif clean:
+            self._next(connection, slot, exchange.last_ns)
+        else:
+            self._vacant.append((slot, None))
+
+    def _lose(self, connection: Connection, how: str, *, may_resend: bool) -> None:
+        """The connection is gone, and with it its exchange, unless it was a stale kept-alive connection."""
+        exchange = connection.exchange
+        self._drop(connection)
+        if exchange is None:
+            return
+        connection.exchange = None
+        if may_resend and exchange.reused and not exchange.buffer and not exchange.resent:
+            exchange.resent = True
+            self._vacant.append((exchange.slot, exchange))
+        else:
+            self._fail(exchange, how if exchange.sent_ns is not None else f"cannot connect: {how}")
+
+    def _fail(self, exchange: Exchange, error: str) -> None:
+        exchange.error = error
+        self._store(exchange, monotonic_ns())
+        if not self.job.open_loop:
+            self._vacant.append((exchange.slot, None))
+
+    def _store(self, exchange: Exchange, end_ns: int) -> None:
+        exchange.end_ns = end_ns
+        self.active -= 1
+        self.finished += 1
+        self.failed += exchange.error is not None or exchange.framing.status != 200
+        self._keep(exchange)
+
+    def _fill_vacancies(self) -> None:
+        for _ in range(len(self._vacant)):
+            slot, exchange = self._vacant.popleft()
+            if exchange is not None:
+                self._carry(None, exchange)
+            else:
+                self._next(None, slot, monotonic_ns())
+
+    def _dispatch_due(self, now_ns: int) -> None:
+        """Open loop: send what is due, whether or not earlier answers have come."""
+        coming = self._coming
+        while coming and self._start_ns + self.entries[coming[0]].due_ns <= now_ns:
+            index = coming.popleft()
+            exchange = Exchange(index, slot=None, due_ns=self._start_ns + self.entries[index].due_ns)
+            self.active += 1
+            self._carry(self._idle.pop() if self._idle else None, exchange)
+
+    # ------------------------------------------------------------ now and then
+
+    def _tick(self, now_ns: int, on_tick: Callable[[int], None]) -> None:
+        elapsed_s = (now_ns - self._tick_at_ns + TICK_NS) / 1e9
+        self._tick_at_ns = now_ns + TICK_NS
+        self._offset_ns = self.clock.resample()
+        rate = (self.reads - self._reads_at_tick) / elapsed_s
+        self._reads_at_tick = self.reads
+        self._pause_s = self._pause_for(rate)
+        self._expire(now_ns)
+        if self.job.open_loop and self._coming and len(self._idle) < SPARE_CONNECTIONS:
+            self._open_spare()
+        on_tick(now_ns)
+
+    def _pause_for(self, reads_per_s: float) -> float:
+        """How long to sleep between drains; 0 = wake for every arrival."""
+        if not self.job.kernel_stamps or reads_per_s < PAUSE_ABOVE_READS_PER_S:
+            return 0.0
+        pause_s = min(PAUSE_SHARE_OF_GAP * self.active / reads_per_s, PAUSE_MAX_S)
+        return pause_s if pause_s >= PAUSE_MIN_S else 0.0
+
+    def _open_spare(self) -> None:
+        try:
+            self._connect(None)
+        except Lost:
+            return  # nothing is due on it; the request that needs a connection will say what is wrong
+
+    def _expire(self, now_ns: int) -> None:
+        request_ns, stall_ns = self.job.request_timeout_ns, self.job.stall_timeout_ns
+        for connection in list(self._connections.values()):
+            exchange = connection.exchange
+            if exchange is None:
+                continue
+            since_ns = exchange.sent_ns if exchange.sent_ns is not None else exchange.due_ns
+            if now_ns - since_ns > request_ns:
+                self._lose(connection, f"timeout: not finished {request_ns / 1e9:g} s after sending", may_resend=False)
+            elif now_ns - exchange.last_ns > stall_ns:
+                self._lose(connection, f"stalled: nothing arrived for {stall_ns / 1e9:g} s", may_resend=False)
+
+
+def _sleep_until(moment_ns: int) -> None:
+    left_ns = moment_ns - monotonic_ns()
+    if left_ns > 0:
+        time.sleep(left_ns / 1e9)

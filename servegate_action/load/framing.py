@@ -1,0 +1,190 @@
+"""Where one HTTP/1.1 response ends, found out while it arrives.
+
+Works on the growing buffer of everything received for one request, and only ever looks at bytes that it has not judged
+yet: a chunk is skipped by its size, never searched. Sources: RFC 9112 (6 message body, 7 transfer codings), RFC 9110
+(15 status codes). It refuses to interpret the body (`answer` does that after the round), to follow redirects, and to
+decode compressed bodies (none is ever asked for).
+"""
+
+from __future__ import annotations
+
+import re
+from enum import IntEnum
+
+MAX_HEAD_BYTES = 65536
+_CHUNK_LINE = re.compile(rb"([0-9a-fA-F]{1,15})[ \t]*(?:;[^\r\n]*)?\r\n")
+_CHUNK_LINE_MAX = 1024
+_STATUS_LINE = re.compile(rb"HTTP/1\.([01]) ([1-5][0-9][0-9])(?: [^\r\n]*)?\r\n")
+_FOREVER = 1 << 62
+
+
+class Mode(IntEnum):
+    """How the end of the body is told."""
+
+    HEAD = 0
+    LENGTH = 1
+    CHUNKED = 2
+    UNTIL_CLOSE = 3
+
+
+class Framing:
+    """The state of one response: feed it the buffer whenever `len(buffer) >= wanted`.
+
+    `wanted` is the buffer length below which nothing can be decided, so that the hot path compares two integers.
+    `end` is the offset after the last byte of the response once it is `complete`. `broken` says what violated HTTP.
+    """
+
+    __slots__ = ("body_start", "broken", "complete", "end", "headers", "http_minor", "mode", "status", "wanted")
+
+    def __init__(self) -> None:
+        self.mode = Mode.HEAD
+        self.wanted = 1
+        self.status = 0
+        self.http_minor = 1
+        self.headers: dict[bytes, bytes] = {}
+        self.body_start = 0
+        self.end = 0
+        self.complete = False
+        self.broken: str | None = None
+
+    def advance(self, buffer: bytearray) -> bool:
+        """Judge what has arrived. True once the response is complete or broken: nothing more will be read for it."""
+        if self.mode is Mode.HEAD and not self._read_heads(buffer):
+            return self.broken is not None
+        if self.mode is Mode.CHUNKED:
+            self._skip_chunks(buffer)
+        elif self.mode is Mode.LENGTH and len(buffer) >= self.wanted:
+            self.complete, self.end = True, self.wanted
+        return self.complete or self.broken is not None
+
+    def closed(self, buffer: bytearray) -> bool:
+        """The peer closed its side. True when that is a proper end of the response."""
+        if not self.complete and self.broken is None and self.mode is Mode.UNTIL_CLOSE:
+            self.complete, self.end = True, len(buffer)
+        return self.complete
+
+    @property
+    def reusable(self) -> bool:
+        """True when the connection may carry another request after this response."""
+        connection = self.headers.get(b"connection", b"").lower()
+        if not self.complete or self.mode is Mode.UNTIL_CLOSE or b"close" in connection:
+            return False
+        return self.http_minor == 1 or b"keep-alive" in connection
+
+    def _read_heads(self, buffer: bytearray) -> bool:
+        """Read the head, and any 1xx heads before it. True when the body's framing is known."""
+        while True:
+            end = buffer.find(b"\r\n\r\n", self.body_start)
+            if end < 0:
+                self.wanted = len(buffer) + 1
+                self._refuse_impossible_head(buffer)
+                return False
+            if not self._read_head(bytes(buffer[self.body_start : end + 4])):
+                return False
+            self.body_start = end + 4
+            if self.status >= 200:
+                return self._choose_mode()
+            if self.status == 101:
+                self.broken = "the server switched protocols (101)"
+                return False
+
+    def _refuse_impossible_head(self, buffer: bytearray) -> None:
+        start = bytes(buffer[self.body_start : self.body_start + 5])
+        if not b"HTTP/".startswith(start):
+            self.broken = f"not an HTTP response: {start!r}"
+        elif len(buffer) - self.body_start > MAX_HEAD_BYTES:
+            self.broken = f"the response head is longer than {MAX_HEAD_BYTES} bytes"
+
+    def _read_head(self, head: bytes) -> bool:
+        line = _STATUS_LINE.match(head)
+        if line is None:
+            self.broken = f"not an HTTP/1 status line: {head[:60]!r}"
+            return False
+        self.http_minor, self.status = int(line[1]), int(line[2])
+        self.headers = {}
+        for field in head[line.end() : -4].split(b"\r\n"):
+            name, colon, value = field.partition(b":")
+            if not field:
+                continue
+            if not colon or not name.strip():
+                self.broken = f"not a header field: {field[:60]!r}"
+                return False
+            key = name.lower()
+            value = value.strip(b" \t")
+            self.headers[key] = self.headers[key] + b", " + value if key in self.headers else value
+        return True
+
+    def _choose_mode(self) -> bool:
+        """RFC 9112, 6.3: no body for 204 and 304; transfer-encoding before content-length; else until close."""
+        coding = self.headers.get(b"transfer-encoding")
+        length = self.headers.get(b"content-length")
+        if self.status in {204, 304}:
+            self.mode, self.wanted = Mode.LENGTH, self.body_start
+        elif coding is not None:
+            if coding.lower() != b"chunked":
+                self.broken = f"unsupported transfer-encoding {coding[:40]!r}"
+                return False
+            self.mode, self.wanted = Mode.CHUNKED, self.body_start
+        elif length is not None:
+            lengths = {part.strip() for part in length.split(b",")}
+            (only,) = lengths if len(lengths) == 1 else (b"",)
+            if not only.isdigit() or len(only) > 15:
+                self.broken = f"not a content-length: {length[:40]!r}"
+                return False
+            self.mode, self.wanted = Mode.LENGTH, self.body_start + int(only)
+        else:
+            self.mode, self.wanted = Mode.UNTIL_CLOSE, _FOREVER
+        return True
+
+    def _skip_chunks(self, buffer: bytearray) -> None:
+        """`wanted` is where the next chunk-size line starts."""
+        size_of_buffer = len(buffer)
+        while self.wanted < size_of_buffer:
+            at = self.wanted
+            if at > self.body_start and buffer[at - 2 : at] != b"\r\n":
+                self.broken = "a chunk is longer than its size says"
+                return
+            line = _CHUNK_LINE.match(buffer, at)
+            if line is None:
+                self._await_chunk_line(buffer, at)
+                return
+            size = int(line[1], 16)
+            if size == 0:
+                self._await_trailers(buffer, line.end())
+                return
+            self.wanted = line.end() + size + 2
+
+    def _await_chunk_line(self, buffer: bytearray, at: int) -> None:
+        line = buffer[at : at + _CHUNK_LINE_MAX]
+        if b"\n" in line or len(line) >= _CHUNK_LINE_MAX or (line and not line[:1].isalnum()):
+            self.broken = f"not a chunk size: {bytes(line[:20])!r}"
+
+    def _await_trailers(self, buffer: bytearray, at: int) -> None:
+        """The last chunk has come; the response ends with the first empty line from here."""
+        if buffer[at : at + 2] == b"\r\n":
+            self.complete, self.end = True, at + 2
+            return
+        end = buffer.find(b"\r\n\r\n", at)
+        if end >= 0:
+            self.complete, self.end = True, end + 4
+        elif len(buffer) - at > MAX_HEAD_BYTES:
+            self.broken = "the trailers are too long"
+
+
+def chunk_extents(buffer: bytes | bytearray, *, start: int, limit: int) -> list[tuple[int, int]]:
+    """Offsets (from, to) of the data of each chunk in `buffer[start:limit]`; the last may be cut short."""
+    extents: list[tuple[int, int]] = []
+    at = start
+    while at < limit:
+        line = _CHUNK_LINE.match(buffer, at, limit)
+        if line is None:
+            break
+        size = int(line[1], 16)
+        if size == 0:
+            break
+        first = line.end()
+        last = min(first + size, limit)
+        if last > first:
+            extents.append((first, last))
+        at = first + size + 2
+    return extents

@@ -1,0 +1,95 @@
+"""Single requests outside any measurement: an answer's text, a prompt's length in tokens, a text's number of tokens.
+
+For calibration, the numerics probe and cross-checks. One at a time, no stamps. What a server does not answer is
+`CannotMeasure`, with its own words. It refuses to be used for timing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from servegate_action import client
+from servegate_action.errors import CannotMeasure
+from servegate_action.load.cell import Target
+from servegate_action.load.dialect import endpoint, request_body
+from servegate_action.load.shapes import Reading, read_event
+from servegate_action.load.sse import events
+
+_TIMEOUT_S = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """One whole answer. Counts are None when the server reports no usage."""
+
+    text: str
+    prompt_tokens: int | None
+    output_tokens: int | None
+    finish_reason: str | None
+
+
+def complete(target: Target, prompt: str, *, output_tokens: int, timeout_s: float = _TIMEOUT_S) -> Completion:
+    """One greedy request, streamed like the measured ones, so that it takes the same way through the server."""
+    url = endpoint(target.base_url, target.dialect.api)
+    body = request_body(target.dialect, prompt=prompt, output_tokens=output_tokens)
+    reply = client.post_json(url, body, headers=target.headers, timeout_s=timeout_s)
+    if isinstance(reply, client.NoAnswer) or not reply.ok:
+        raise CannotMeasure(f"{url} did not answer a single request: {reply}", next_step="read the server's log")
+    readings = _readings(reply)
+    errors = [reading.error for reading in readings if reading.error]
+    if errors:
+        raise CannotMeasure(f"{url} failed within a single answer: {errors[0]}", next_step="read the server's log")
+    usages = [reading.usage for reading in readings if reading.usage is not None]
+    prompt_tokens = next((u.prompt_tokens for u in reversed(usages) if u.prompt_tokens is not None), None)
+    output = next((u.completion_tokens for u in reversed(usages) if u.completion_tokens is not None), None)
+    finish = next((reading.finish_reason for reading in reversed(readings) if reading.finish_reason), None)
+    return Completion("".join(reading.text for reading in readings), prompt_tokens, output, finish)
+
+
+def _readings(reply: client.Answered) -> list[Reading]:
+    body = reply.text.encode("utf-8", "surrogatepass")
+    return [
+        read_event(event.data)
+        for event in events(body, whole=True)
+        if event.data is not None and event.data.strip() not in {b"", b"[DONE]"}
+    ]
+
+
+def probe_tokens(target: Target, texts: Sequence[str]) -> list[int]:
+    """Length in tokens of each text as a prompt: the server's own `usage.prompt_tokens`, one output token each."""
+    lengths: list[int] = []
+    for text in texts:
+        answer = complete(target, text, output_tokens=1)
+        if answer.prompt_tokens is None:
+            raise CannotMeasure(
+                f"{target.base_url} does not report usage.prompt_tokens",
+                why="without it the length of a prompt in tokens cannot be known",
+                next_step="use a server that reports usage (stream_options.include_usage)",
+            )
+        lengths.append(answer.prompt_tokens)
+    return lengths
+
+
+def count_tokens(target: Target, texts: Sequence[str]) -> list[int] | None:
+    """Tokens of each text by the server's `/tokenize`, without special tokens; None when it offers none.
+
+    Knows vLLM's and SGLang's shape (`prompt` in, `count` out) and llama.cpp's (`content` in, `tokens` out).
+    """
+    url = client.api_root(target.base_url) + "/tokenize"
+    counts: list[int] = []
+    for text in texts:
+        body: client.Json = {"content": text, "add_special": False}
+        body |= {"model": target.dialect.served_model, "prompt": text, "add_special_tokens": False}
+        reply = client.post_json(url, body, headers=target.headers, timeout_s=30.0)
+        told = reply.json() if isinstance(reply, client.Answered) and reply.ok else None
+        if not isinstance(told, dict):
+            return None
+        count, tokens = told.get("count"), told.get("tokens")
+        if isinstance(count, int):
+            counts.append(count)
+        elif isinstance(tokens, list):
+            counts.append(len(tokens))
+        else:
+            return None
+    return counts
