@@ -200,7 +200,7 @@ def publish(world: World, *, directory: Path) -> int:
     """Post the comment and the status (second stage of a two-job workflow). The folder is treated as hostile."""
     from servegate_action import action
 
-    return action.publish(world, directory=str(directory))
+    return action.publish_folder(world, directory=str(directory))
 
 
 @main.command(epilog=_example("servegate calibrate", "servegate calibrate -c gates/llama.yml --rounds 8"))

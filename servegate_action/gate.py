@@ -19,6 +19,7 @@ from servegate_action import __version__, launch, store, workload
 from servegate_action.analysis import checklist
 from servegate_action.analysis.judgement import Judgement, Word
 from servegate_action.analysis.metrics import LaunchData
+from servegate_action.analysis.verdict import Decision
 from servegate_action.config import load as configuration
 from servegate_action.config.models import Config
 from servegate_action.errors import CannotMeasure, RecordingUnreadable, VerificationFailed
@@ -62,6 +63,8 @@ def run(order: Order, *, world: World, reporter: Reporter) -> Finished:
     directory = RunDirectory.create(order.output)
     text = configuration.dump(order.config)
     directory.write_text(store.CONFIG, text)
+    if arrivals := _declared_arrivals(order):
+        directory.write_text(store.TRAFFIC, "".join(f"{seconds!r}\n" for seconds in arrivals))
     failure = None
     try:
         measure(_job(order, directory, text, world, reporter))
@@ -74,7 +77,7 @@ def run(order: Order, *, world: World, reporter: Reporter) -> Finished:
 def conclude(directory: RunDirectory) -> Judgement:
     """From the recording to verdict, reports and manifest, all of them rewritten."""
     judgement = judge(directory)
-    for name, text in rendered(judgement, language=_config(directory).report.language).items():
+    for name, text in rendered(judgement, language=configuration_of(directory).report.language).items():
         directory.write_text(name, text)
     directory.write_text(store.TRACE, checklist.trace_csv(directory.recording(), _data(directory)))
     directory.write_manifest(__version__)
@@ -83,7 +86,8 @@ def conclude(directory: RunDirectory) -> Judgement:
 
 def judge(directory: RunDirectory) -> Judgement:
     """The judgement that follows from the files; nothing is written."""
-    return checklist.judge(_config(directory), directory.recording(), _data(directory))
+    arrivals = _arrivals(directory)
+    return checklist.judge(configuration_of(directory), directory.recording(), _data(directory), arrivals_s=arrivals)
 
 
 def rendered(judgement: Judgement, *, language: Language) -> dict[str, str]:
@@ -108,7 +112,7 @@ def judge_again(directory: RunDirectory) -> Judgement:
 def report(directory: RunDirectory, *, language: Language | None = None) -> list[Path]:
     """Render the stored verdict again; returns the files written."""
     judgement = stored(directory)
-    texts = rendered(judgement, language=language or _config(directory).report.language)
+    texts = rendered(judgement, language=language or configuration_of(directory).report.language)
     written = [directory.write_text(name, text) for name, text in texts.items() if name != store.VERDICT]
     directory.write_manifest(__version__)
     return written
@@ -125,13 +129,21 @@ def stored(directory: RunDirectory) -> Judgement:
         ) from None
 
 
+def failure_of(directory: RunDirectory) -> CannotMeasure | None:
+    """What stopped the recorded run early, as the error that it was."""
+    failure = directory.recording().failure
+    if failure is None:
+        return None
+    return CannotMeasure(failure.what, why=failure.why, next_step=failure.next_step)
+
+
 def verify(directory: RunDirectory) -> Judgement:
     """Check every file against the manifest, and that verdict and comment follow from the recording, byte for byte."""
     findings = directory.check_manifest()
     if findings:
         raise VerificationFailed(findings)
     judgement = judge(directory)
-    for name, text in rendered(judgement, language=_config(directory).report.language).items():
+    for name, text in rendered(judgement, language=configuration_of(directory).report.language).items():
         if directory.read_bytes(name) != text.encode():
             findings.append(f"{name}: does not follow from the recording")
     if findings:
@@ -150,6 +162,14 @@ def local_origin(world: World, *, notes: tuple[str, ...] = ()) -> Origin:
 
 
 # ---------------------------------------------------------------- from an order to a job
+
+
+def _declared_arrivals(order: Order) -> tuple[float, ...]:
+    traffic = order.config.cost.traffic if order.config.cost else None
+    if traffic is None or traffic.trace is None:
+        return ()
+    rows = workload.parse_trace(order.read_text(traffic.trace), name=traffic.trace)
+    return tuple(row.t_ns / 1e9 for row in rows)
 
 
 def _job(order: Order, directory: RunDirectory, config_text: str, world: World, reporter: Reporter) -> Job:
@@ -185,21 +205,23 @@ class Judging:
 
     def incomparable(self, recording: Recording) -> bool:
         """Whether the checks before the first round make the comparison INVALID already."""
-        return self._word(recording) is Word.INVALID
+        return self._standing(recording).word is Word.INVALID
 
     def decided(self, recording: Recording) -> bool:
         """Whether a verdict stands at this look."""
-        return self._word(recording) is not Word.INCONCLUSIVE
+        return self._standing(recording).next_look is None
 
     def void_reason(self, record: LaunchRecord, data: store.LaunchData) -> str | None:
         """Whether the environment spoiled the launch."""
         return checklist.void_reason(record, _launch_data(data))
 
-    def _word(self, recording: Recording) -> Word:
-        return checklist.judge(self.config, recording, _data(self.directory)).word
+    def _standing(self, recording: Recording) -> Decision:
+        arrivals = _arrivals(self.directory)
+        return checklist.standing(self.config, recording, _data(self.directory), arrivals_s=arrivals)
 
 
-def _config(directory: RunDirectory) -> Config:
+def configuration_of(directory: RunDirectory) -> Config:
+    """The configuration that a run was made with."""
     return configuration.load(directory.read_text(store.CONFIG), file=str(directory.root / store.CONFIG))
 
 
@@ -207,6 +229,16 @@ def _data(directory: RunDirectory) -> Mapping[str, LaunchData]:
     """Bulk facts of every launch that counts, by the launch's directory."""
     launches = (one for one in directory.recording().launches if one.state is not LaunchState.VOIDED)
     return {one.directory: _launch_data(directory.data(one)) for one in launches}
+
+
+def _arrivals(directory: RunDirectory) -> tuple[float, ...]:
+    """Arrival times of the day that the money is computed for, in seconds, when a trace gives them."""
+    if not directory.has(store.TRAFFIC):
+        return ()
+    try:
+        return tuple(float(line) for line in directory.read_text(store.TRAFFIC).split())
+    except ValueError as error:
+        raise RecordingUnreadable(f"{directory.root / store.TRAFFIC} is damaged: {error}") from None
 
 
 def _launch_data(data: store.LaunchData) -> LaunchData:

@@ -32,6 +32,7 @@ from servegate_action.records import (
 RECORDING = "recording.json"
 CONFIG = "config.yml"
 WORKLOAD = "workload.jsonl.gz"
+TRAFFIC = "traffic.txt"
 MANIFEST = "manifest.json"
 VERDICT = "verdict.json"
 COMMENT = "comment.md"

@@ -1,0 +1,251 @@
+"""The job in GitHub: event and inputs in, the gate in the middle, status, comment and outputs out.
+
+Four modes: `run` does all of it; `measure` and `publish` are its two halves, for a job that runs foreign code without
+rights and a job with rights that runs nothing; `command` answers a slash command. Measuring and posting are separate
+phases. What cannot be posted is a warning; it never changes the gate's exit code.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+from servegate_action import __version__, gate, launch
+from servegate_action.action.policy import Gated, gated, same_policy
+from servegate_action.action.publishing import (
+    announce,
+    nothing,
+    options_of,
+    place_of,
+    report_outputs,
+    saved,
+    verdict,
+)
+from servegate_action.action.step import Step
+from servegate_action.errors import Cancelled, ExitCode, RecordingUnreadable, ServegateError, UsageError
+from servegate_action.github import artifact, commands, publish, pulls
+from servegate_action.github.degrade import Lost
+from servegate_action.github.event import Event, Kind
+from servegate_action.github.inputs import CommentWhen, read_inputs
+from servegate_action.github.publish import Options, Where
+from servegate_action.github.upload import upload
+from servegate_action.measure import Origin
+from servegate_action.progress import reporting
+from servegate_action.store import RunDirectory
+from servegate_action.world import World
+
+__all__ = ["main", "post", "publish_folder", "run_and_publish"]
+
+
+def main(world: World) -> int:
+    """The container's entry point. Returns the exit code of the step."""
+    step = Step.begin(world, read_inputs(world.environment))
+    modes = {"run": _run, "measure": _run, "publish": _publish, "command": _command}
+    try:
+        return modes[step.inputs.mode](step)
+    except ServegateError as error:
+        step.job_log.error("servegate", str(error))
+        return error.exit_code
+    finally:
+        step.hand_over()
+
+
+def run_and_publish(world: World, *, config_name: str, output: str) -> int:
+    """`servegate run --publish`: the same without the container."""
+    return _run(_by_hand(world, config=config_name, output_dir=output, mode="run"))
+
+
+def publish_folder(world: World, *, directory: str) -> int:
+    """`servegate publish DIR`: the second stage without the container."""
+    return _publish(_by_hand(world, output_dir=directory, mode="publish"))
+
+
+def _by_hand(world: World, **given: object) -> Step:
+    inputs = read_inputs(world.environment)
+    token = inputs.token or world.environment.get("GITHUB_TOKEN") or None
+    return Step.begin(world, replace(inputs, token=token, **given))  # type: ignore[arg-type]
+
+
+# ---------------------------------------------------------------- run, measure
+
+
+def _run(step: Step) -> int:
+    """Measure and judge; in mode `run`, tell GitHub at the start and in the end."""
+    event = step.event()
+    if event.kind is Kind.ISSUE_COMMENT:
+        event = _commanded(step, event)
+    where, options = place_of(step, event, gate="servegate", context="servegate"), Options()
+    telling = step.inputs.mode == "run"
+    try:
+        found = gated(step, event)
+        config = found.config
+        where = place_of(step, event, gate=config.gate, context=config.status_context)
+        options = options_of(config)
+        if telling:
+            _pending(step, where, options)
+        finished = _measured(step, found)
+    except ServegateError as error:
+        if telling:
+            said = nothing(error, gate=where.gate if where else "servegate")
+            published = announce(step, said, where=where, options=replace(options, comment=_quiet(error, options)))
+            report_outputs(step, word="", rejected=(), published=published)
+        raise
+    judgement = finished.judgement
+    said = verdict(step, judgement, language=config.report.language, failure=finished.failure)
+    published = announce(step, said, where=where, options=options) if telling else None
+    if not telling:
+        step.summary(said.summary)
+    report_outputs(step, word=said.word or "", rejected=judgement.rejected if said.word else (), published=published)
+    _keep(step, config.gate)
+    if finished.failure is not None:
+        raise finished.failure
+    step.job_log.line(f"{judgement.word.value}: {judgement.headline}")
+    return judgement.word.exit_code
+
+
+def _quiet(error: ServegateError, options: Options) -> CommentWhen:
+    """A cancelled job says so in its status and leaves the comment as it is: seconds are all it has."""
+    return "never" if isinstance(error, Cancelled) else options.comment
+
+
+def _pending(step: Step, where: Where | None, options: Options) -> None:
+    step.state(**saved(where))
+    if step.api is not None and where is not None:
+        step.warn(publish.pending(where, api=step.api, options=options).warnings)
+
+
+def _measured(step: Step, found: Gated) -> gate.Finished:
+    order = gate.Order(
+        config=found.config,
+        read_text=found.read_text,
+        output=step.root,
+        origin=Origin(
+            run_id=str(step.job.run),
+            tool_version=__version__,
+            operator=step.world.operator(),
+            run_url=step.job.run_url,
+            change=found.change,
+            notes=found.notes,
+        ),
+    )
+    world = replace(step.world, folder=step.job.workspace)
+    with reporting(step.world.err) as reporter:
+        return gate.run(order, world=world, reporter=reporter)
+
+
+def _keep(step: Step, name: str) -> None:
+    if not step.inputs.upload_artifact:
+        return
+    found = upload(step.root, name=f"servegate-{name}", environment=step.job, sleep=time.sleep)
+    if isinstance(found, Lost):
+        step.warn([found])
+    else:
+        step.job_log.line(f"uploaded artifact {found.name}: {found.size_bytes} bytes, sha256 {found.sha256}")
+
+
+# ---------------------------------------------------------------- publish
+
+
+def _publish(step: Step) -> int:
+    """Second stage: believe nothing in the folder but what follows from the recording, and the server about the rest."""
+    event = _looked_up(step, step.event())
+    directory = RunDirectory(step.root)
+    artifact.admit(step.root)
+    judgement = gate.judge(directory)
+    config = gate.configuration_of(directory)
+    change = directory.recording().change
+    if change is None or change.head_sha != event.sha or change.repository.lower() != event.repository.lower():
+        raise RecordingUnreadable(
+            f"the artifact speaks of {change.head_sha[:7] if change else 'no commit'}, the event of {(event.sha or '')[:7]}",
+            why="the job that measured ran the pull request's code, and may have written anything",
+            next_step="look at that job before anything else; nothing was published",
+        )
+    if not same_policy(step, event, config):
+        raise RecordingUnreadable(
+            "the artifact was not measured by the policy of the base commit",
+            why="workload, limits, prices or baseline differ from the base's configuration",
+            next_step="nothing was published; measure again with servegate's own `measure` mode",
+        )
+    where = place_of(step, event, gate=config.gate, context=config.status_context)
+    failure = gate.failure_of(directory)
+    said = verdict(step, judgement, language=config.report.language, failure=failure)
+    published = announce(step, said, where=where, options=options_of(config))
+    report_outputs(step, word=said.word or "", rejected=judgement.rejected if said.word else (), published=published)
+    if failure is not None:
+        raise failure
+    return judgement.word.exit_code
+
+
+def _looked_up(step: Step, event: Event) -> Event:
+    """A `workflow_run` names a commit; which pull request it belongs to is the server's word."""
+    if event.kind is not Kind.WORKFLOW_RUN or step.api is None:
+        return event
+    pull = pulls.of_event(step.api, event)
+    if pull is None:
+        return event
+    return replace(event, number=pull.number, on_pull_request=True, policy_ref=pull.base_sha)
+
+
+# ---------------------------------------------------------------- command
+
+
+def _command(step: Step) -> int:
+    """Answer `/servegate run <sha>`: accepted commands leave the sha as an output for the measuring job."""
+    answered = _answer(step, step.event())
+    if isinstance(answered, commands.Accepted):
+        step.output(sha=answered.pull.head_sha, number=str(answered.pull.number))
+        step.job_log.line(f"accepted: {answered.pull.head_sha} of #{answered.pull.number}")
+        return ExitCode.PASS
+    step.output(sha="", number="")
+    if isinstance(answered, commands.RefusedCommand):
+        step.job_log.error("The command is not carried out", answered.reason)
+        return ExitCode.USAGE
+    step.job_log.line("no command")
+    return ExitCode.PASS
+
+
+def _commanded(step: Step, event: Event) -> Event:
+    """`run` on a comment: the command is checked here and now, and its commit is what is measured."""
+    answered = _answer(step, event)
+    if isinstance(answered, commands.Accepted):
+        return answered.event
+    reason = answered.reason if isinstance(answered, commands.RefusedCommand) else "the comment holds no command"
+    raise UsageError(f"nothing was measured: {reason}")
+
+
+def _answer(step: Step, event: Event) -> commands.Outcome:
+    if step.api is None:
+        raise UsageError("a command needs a token: who asks must be looked up", next_step="set the input github-token")
+    answered = commands.answer(event, api=step.api)
+    if not isinstance(answered, commands.NoCommand):
+        step.warn(answered.warnings)
+    return answered
+
+
+# ---------------------------------------------------------------- post
+
+
+def post(world: World) -> int:
+    """After the job, however it ended: end what a killed step left running, and turn a pending status into an error."""
+    step = Step.begin(world, read_inputs(world.environment))
+    for line in launch.sweep(state_dir=launch.state_directory(world.environment), run_id=str(step.job.run)):
+        step.job_log.line(line)
+    state = step.job.state
+    if step.api is None or not state.get("sha"):
+        return ExitCode.PASS
+    number = state.get("number", "")
+    where = Where(
+        gate=state["gate"],
+        context=state["context"],
+        sha=state["sha"],
+        number=int(number) if number.isdigit() else None,
+        on_pull_request=bool(number),
+        run=step.job.run,
+        run_url=step.job.run_url,
+    )
+    told = publish.interrupted(
+        where, api=step.api, options=Options(), description="the job ended before the gate did: no verdict"
+    )
+    step.warn(told.warnings)
+    step.hand_over()
+    return ExitCode.PASS

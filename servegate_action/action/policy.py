@@ -1,0 +1,123 @@
+"""What is gated and by which policy: limits, workload, prices and baseline from the base commit, the candidate from the head.
+
+A pull request cannot loosen its own gate. Where the base has no gate yet, the head's counts and the report says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from servegate_action.action.step import Step
+from servegate_action.config.load import load
+from servegate_action.config.merge import merge
+from servegate_action.config.models import Config
+from servegate_action.errors import UsageError
+from servegate_action.github.event import Event
+from servegate_action.github.policy import Sources, fetch
+from servegate_action.records import Change
+
+
+@dataclass(frozen=True, slots=True)
+class Gated:
+    """The configuration that is judged by, the change it is about, and where the files that it names are read."""
+
+    config: Config
+    change: Change
+    read_text: Callable[[str], str]
+    notes: tuple[str, ...] = ()
+
+
+def gated(step: Step, event: Event) -> Gated:
+    """Read the policy of one event. Raises ConfigError, UsageError, CannotMeasure."""
+    name = step.inputs.config
+    head = _workspace_text(step, name)
+    if event.policy_ref is None:
+        config = load(head, file=name)
+        found = Gated(
+            config, _change(step, event, None, "the measured commit"), lambda path: _workspace_text(step, path)
+        )
+        return _with_inputs(step, found)
+    sources = Sources(api=step.api, checkout=step.job.workspace)
+    base = fetch([name], ref=event.policy_ref, sources=sources)
+    content = base.files[name]
+    if content is None:
+        note = f"{name} does not exist at the base commit {base.commit[:7]}: this change introduces the gate it is judged by"
+        change = _change(step, event, base.commit, "the head: the base has no gate yet")
+        found = Gated(load(head, file=name), change, lambda path: _workspace_text(step, path), (note,))
+        return _with_inputs(step, found)
+    merged = merge(_decoded(content, name), head, file=name)
+    change = _change(step, event, base.commit, f"the base commit {base.commit[:7]}")
+    change = change.model_copy(update={"policy_edits": merged.edits})
+
+    def read_text(path: str) -> str:
+        at_base = fetch([path], ref=base.commit, sources=sources).files
+        text = next(iter(at_base.values()))
+        if text is None:
+            raise UsageError(f"{path} does not exist at the base commit {base.commit[:7]}, and the policy names it")
+        return _decoded(text, path)
+
+    return _with_inputs(step, Gated(merged.config, change, read_text))
+
+
+def _with_inputs(step: Step, found: Gated) -> Gated:
+    """The action's inputs come from the workflow, which is the maintainers' own; they may say how to measure and tell."""
+    config = found.config
+    if step.inputs.accelerator is not None:
+        config = config.model_copy(update={"accelerator": step.inputs.accelerator})
+    if step.inputs.comment is not None:
+        config = config.model_copy(update={"github": config.github.model_copy(update={"comment": step.inputs.comment})})
+    return replace(found, config=config)
+
+
+def _change(step: Step, event: Event, base: str | None, source: str) -> Change:
+    return Change(
+        repository=event.repository,
+        head_sha=event.sha or step.job.sha,
+        base_sha=base,
+        number=event.number,
+        policy_from=source,
+    )
+
+
+def _workspace_text(step: Step, name: str) -> str:
+    path = step.job.workspace / name
+    inside = path.resolve().is_relative_to(step.job.workspace.resolve())
+    try:
+        if not inside:
+            raise UsageError(f"{name} leads out of the workspace")
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise UsageError(
+            f"{name} does not exist in the workspace",
+            why="the checkout is missing, or the gate has another name",
+            next_step="run actions/checkout before this step, or name the file with the input `config`",
+        ) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{name} cannot be read: {error}") from None
+
+
+def _decoded(content: bytes, name: str) -> str:
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{name} at the base commit is not UTF-8: {error}") from None
+
+
+def same_policy(step: Step, event: Event, measured: Config) -> bool:
+    """Whether a recording's configuration is the base's policy: everything but the candidate, as this job reads it."""
+    if event.policy_ref is None:
+        return True
+    base = fetch([step.inputs.config], ref=event.policy_ref, sources=Sources(api=step.api))
+    content = base.files[step.inputs.config]
+    if content is None:
+        return True
+    expected = load(_decoded(content, step.inputs.config), file=f"{step.inputs.config} (base)")
+    return _policy(expected) == _policy(measured)
+
+
+def _policy(config: Config) -> dict[str, object]:
+    """What a pull request may not change. How the run was made and told (inputs of the workflow) is left out."""
+    dumped: dict[str, object] = config.model_dump(mode="json", exclude={"accelerator", "github"})
+    stacks = dumped["stacks"]
+    return {**dumped, "stacks": stacks["baseline"] if isinstance(stacks, dict) else None}
