@@ -12,9 +12,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from servegate_action.analysis import verdict
+from servegate_action.analysis.books import seconds_to_first_token
 from servegate_action.analysis.cells import token_trace
 from servegate_action.analysis.compared import all_series
-from servegate_action.analysis.economy import Economy, economy, seconds_to_first_token
+from servegate_action.analysis.economy import Economy, economy
+from servegate_action.analysis.findings import named
 from servegate_action.analysis.identity_check import differences, identity_checks, identity_summaries, sameness
 from servegate_action.analysis.judgement import (
     Difference,
@@ -24,17 +26,13 @@ from servegate_action.analysis.judgement import (
     TraceSeries,
 )
 from servegate_action.analysis.metrics import LaunchData
-from servegate_action.analysis.rounds import Evidence, Launch, gather
-from servegate_action.analysis.rows import Findings, rows
+from servegate_action.analysis.promises import capacity_checks, failed_share_checks, slo_checks, typical
+from servegate_action.analysis.rounds import Evidence, Launch, gather, launch_client_trouble
+from servegate_action.analysis.row_lines import Findings
+from servegate_action.analysis.rows import rows
 from servegate_action.analysis.sights import sights
 from servegate_action.analysis.signals import launch_signals
-from servegate_action.analysis.validity import (
-    capacity_checks,
-    complete_check,
-    slo_checks,
-    typical,
-    validity_checks,
-)
+from servegate_action.analysis.validity import complete_check, validity_checks
 from servegate_action.analysis.verdict import Decision
 from servegate_action.config.models import Config
 from servegate_action.records import Absent, LaunchRecord, LaunchState, Recording, Side
@@ -96,6 +94,7 @@ def _think(
     checks = (
         *identity_checks(config, recording),
         *validity_checks(config, recording, evidence),
+        *failed_share_checks(config, recording, evidence),
         *slo_checks(config, evidence, _cold_ttft(money)),
         *capacity_checks(money.duty),
         *((complete_check(recording),) if ended else ()),
@@ -257,10 +256,9 @@ def void_reason(record: LaunchRecord, data: LaunchData) -> str | None:
 
     Slowed clocks, memory errors, a lost device, a stranger's process; a load generator that could not keep up.
     """
-    signals = launch_signals(record, data)
-    if signals.spoiled:
-        return "; ".join(signals.spoiled)
-    return None
+    measured = [request for request in data.requests if request.phase == "measured"]
+    found = (*launch_signals(record, data).spoiled, *launch_client_trouble(record, measured))
+    return named(found) if found else None
 
 
 def trace_rows(recording: Recording, data: Mapping[str, LaunchData]) -> Iterator[tuple[int, int, str, str, int, float]]:

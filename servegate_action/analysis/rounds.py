@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
 
+from servegate_action.analysis.client_trouble import client_trouble
 from servegate_action.analysis.metrics import LaunchData, LaunchMetrics, launch_metrics
 from servegate_action.analysis.signals import LaunchSignals, launch_signals
 from servegate_action.config.models import Config
@@ -49,7 +49,7 @@ class Launch:
     telemetry: TelemetryStatic | Absent
     replayed: Mapping[str, Replayed]
     cached_share: Mapping[str, float]
-    median_duration_ns: Mapping[str, float]
+    client_trouble: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,7 @@ def reduce_launch(config: Config, recording: Recording, record: LaunchRecord, da
         telemetry=data.telemetry,
         replayed={request.id: _replayed(request) for request in measured},
         cached_share=_by_cell(measured, _cached_share),
-        median_duration_ns=_by_cell(measured, _median_duration),
+        client_trouble=launch_client_trouble(record, measured),
     )
 
 
@@ -136,8 +136,12 @@ def _cached_share(requests: Sequence[RequestRecord]) -> float:
     return sum(request.cached_tokens or 0 for request in requests) / prompts if prompts else 0.0
 
 
-def _median_duration(requests: Sequence[RequestRecord]) -> float:
-    return float(median(request.end_ns - (request.sent_ns or request.scheduled_ns) for request in requests))
+def launch_client_trouble(record: LaunchRecord, measured: Sequence[RequestRecord]) -> tuple[str, ...]:
+    """What the load generator did badly in any cell of a launch."""
+    by_cell: dict[str, list[RequestRecord]] = defaultdict(list)
+    for request in measured:
+        by_cell[request.cell].append(request)
+    return tuple(text for run in record.cells for text in client_trouble(run, by_cell[run.cell]))
 
 
 def _paired(launches: Sequence[Launch]) -> tuple[tuple[Round, ...], tuple[str, ...]]:

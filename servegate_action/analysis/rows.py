@@ -8,29 +8,20 @@ from raw data here.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
-from servegate_action.analysis.economy import Economy
 from servegate_action.analysis.identity_check import Sameness
-from servegate_action.analysis.judgement import (
-    CostComparison,
-    Difference,
-    HardCheck,
-    Mark,
-    MetricKey,
-    MetricVerdict,
-    Outcome,
-    Quantity,
-    Row,
-    RowLine,
-    Shown,
-    SideCost,
-    Word,
+from servegate_action.analysis.judgement import CostComparison, Difference, Mark, Outcome, Row, RowLine, SideCost, Word
+from servegate_action.analysis.row_lines import (
+    EQUALITY,
+    WORST_FIRST,
+    Findings,
+    Sight,
+    check_lines,
+    check_mark,
+    metric_lines,
 )
-from servegate_action.analysis.metrics import MaybeFloat
-from servegate_action.analysis.verdict import Decision
-from servegate_action.config.models import Config, MetricName
-from servegate_action.records import Absent, Recording, Side
+from servegate_action.config.models import MetricName
+from servegate_action.records import Absent, Side
 from servegate_action.records import Evidence as Known
 
 TITLES = (
@@ -43,57 +34,6 @@ TITLES = (
     "Compared against the current serving stack",
     "No metric regressed",
 )
-SHOWN = "shown"
-EQUALITY = Absent(absent="compared for equality")
-ONLY_SHOWN = Absent(absent="shown, not compared")
-_WORST_FIRST = (Mark.BAD, Mark.OPEN, Mark.OK, Mark.INFO)
-
-
-@dataclass(frozen=True, slots=True)
-class Sight:
-    """A number of both sides that is shown beside the metrics, ready for a line."""
-
-    label: str
-    unit: str
-    baseline: MaybeFloat
-    candidate: MaybeFloat
-    cell: str | None = None
-    note: str = ""
-
-    def line(self) -> RowLine:
-        return RowLine(
-            label=self.label,
-            cell=self.cell,
-            baseline=_quantity(self.baseline, self.unit, self.note),
-            candidate=_quantity(self.candidate, self.unit, self.note),
-            change=ONLY_SHOWN,
-            allowed=None,
-            verdict=SHOWN,
-            mark=Mark.INFO,
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Findings:
-    """Everything that the rows are made of. `sights`: what is shown beside the metrics, by row number."""
-
-    config: Config
-    recording: Recording
-    decision: Decision
-    checks: tuple[HardCheck, ...]
-    parts: tuple[Sameness, Sameness, Sameness] | Absent
-    money: Economy
-    differences: tuple[Difference, ...]
-    sights: dict[int, tuple[Sight, ...]]
-    rounds: int
-
-    def metric(self, name: MetricName) -> MetricVerdict | None:
-        """A metric of the mix."""
-        return next((one for one in self.decision.metrics if one.key == MetricKey(metric=name)), None)
-
-    def in_cells(self, *names: MetricName) -> list[MetricVerdict]:
-        """Metrics of the cells, cell by cell."""
-        return [one for one in self.decision.metrics if one.key.cell is not None and one.key.metric in names]
 
 
 def rows(findings: Findings) -> tuple[Row, ...]:
@@ -104,76 +44,10 @@ def rows(findings: Findings) -> tuple[Row, ...]:
 
 def _row(number: int, lines: Sequence[RowLine], notes: Iterable[str] = ()) -> Row:
     """The worst line first, otherwise as given; the row stands as its worst line that decides anything."""
-    ordered = sorted(lines, key=lambda line: _WORST_FIRST.index(line.mark))
+    ordered = sorted(lines, key=lambda line: WORST_FIRST.index(line.mark))
     first = ordered[0]
     rest = [line for line in lines if line is not first]
     return Row(number=number, title=TITLES[number - 1], mark=first.mark, lines=(first, *rest), notes=tuple(notes))
-
-
-def _quantity(value: MaybeFloat, unit: str, note: str = "") -> Shown:
-    return value if isinstance(value, Absent) else Quantity(value=value, unit=unit, note=note)
-
-
-# ---------------------------------------------------------------- lines
-
-
-def _metric_lines(findings: Findings, *names: MetricName, labels: dict[MetricName, str]) -> list[RowLine]:
-    """Metrics of the mix in the order given, then those of the cells."""
-    of_mix = [one for name in names if (one := findings.metric(name)) is not None]
-    return [_metric_line(one, labels[one.key.metric]) for one in [*of_mix, *findings.in_cells(*names)]]
-
-
-def _metric_line(metric: MetricVerdict, label: str, note: str = "") -> RowLine:
-    count = f"n = {metric.requests}" if metric.requests is not None else ""
-    remark = ", ".join(part for part in (note, count) if part)
-    return RowLine(
-        label=label,
-        cell=metric.key.cell,
-        baseline=_quantity(metric.baseline, metric.unit, remark),
-        candidate=_quantity(metric.candidate, metric.unit, remark),
-        change=metric.change,
-        allowed=metric.limit if metric.gated else metric.why_not_gated,
-        verdict=metric.outcome.value if metric.gated else SHOWN,
-        mark=_mark(metric),
-    )
-
-
-def _mark(metric: MetricVerdict) -> Mark:
-    if not metric.gated:
-        return Mark.INFO
-    return {Outcome.PASS: Mark.OK, Outcome.REJECT: Mark.BAD}.get(metric.outcome, Mark.OPEN)
-
-
-def _check_line(check: HardCheck, label: str) -> RowLine:
-    """A check as a line: its sentence stands on the side that it is about."""
-    text: Shown = check.detail
-    aside: Shown = Absent(absent="about the other side")
-    return RowLine(
-        label=label,
-        cell=check.cell,
-        baseline=aside if check.side is Side.CANDIDATE else text,
-        candidate=aside if check.side is Side.BASELINE else text,
-        change=EQUALITY,
-        allowed=None,
-        verdict="ok" if check.ok else check.kind.upper(),
-        mark=_check_mark(check),
-    )
-
-
-def _check_mark(check: HardCheck) -> Mark:
-    if check.ok:
-        return Mark.OK
-    return Mark.OPEN if check.kind == "inconclusive" else Mark.BAD
-
-
-def _checks(findings: Findings, labels: dict[str, str]) -> list[RowLine]:
-    """The checks of some names; those that hold in every cell make one line, those that fail one each."""
-    lines: list[RowLine] = []
-    for name, label in labels.items():
-        own = [check for check in findings.checks if check.name == name]
-        failed = [check for check in own if not check.ok]
-        lines += [_check_line(check, label) for check in failed or own[:1]]
-    return lines
 
 
 # ---------------------------------------------------------------- the rows
@@ -193,7 +67,7 @@ def _identity(findings: Findings) -> Body:
             verdict=Known.UNKNOWN.value,
             mark=Mark.OPEN,
         )
-        return [line, *_checks(findings, {"numerics": "answers"})], []
+        return [line, *check_lines(findings, {"numerics": "answers"})], []
     lines = [_sameness_line(findings, part) for part in parts]
     summary = RowLine(
         label="model, quantization, batch size",
@@ -202,9 +76,9 @@ def _identity(findings: Findings) -> Body:
         change=EQUALITY,
         allowed="equal",
         verdict=_summary_word(parts),
-        mark=min((line.mark for line in lines), key=_WORST_FIRST.index),
+        mark=min((line.mark for line in lines), key=WORST_FIRST.index),
     )
-    return [summary, *lines, *_checks(findings, {"numerics": "answers"})], [
+    return [summary, *lines, *check_lines(findings, {"numerics": "answers"})], [
         f"{part.part}: {part.detail}" for part in parts
     ]
 
@@ -219,7 +93,7 @@ def _sameness_line(findings: Findings, part: Sameness) -> RowLine:
         change=EQUALITY,
         allowed="equal",
         verdict="differs" if part.same is False else part.evidence.value,
-        mark=_check_mark(check),
+        mark=check_mark(check),
     )
 
 
@@ -233,7 +107,7 @@ def _summary_word(parts: Sequence[Sameness]) -> str:
 
 def _tokens(findings: Findings) -> Body:
     labels = {MetricName.TOKENS_PER_GPU_HOUR: "tokens per GPU-hour", MetricName.TOKENS_PER_SECOND: "output tok/s"}
-    lines = _metric_lines(findings, *labels, labels=labels)
+    lines = metric_lines(findings, *labels, labels=labels)
     comparison = findings.money.comparison
     if not isinstance(comparison, Absent):
         ours, theirs = comparison.baseline, comparison.candidate
@@ -246,16 +120,16 @@ def _tokens(findings: Findings) -> Body:
         )
         lines.append(effective.line())
     lines += [sight.line() for sight in findings.sights.get(2, ())]
-    lines += _checks(findings, {"failed_share": "failed requests"})
+    lines += check_lines(findings, {"failed_share": "failed requests"})
     return lines, ["cells weigh in the mix by their share of the requests; the mix is the time that those take"]
 
 
 def _utilization(findings: Findings) -> Body:
     cpu = findings.recording.accelerator == "cpu"
     label = "CPU utilization" if cpu else "GPU utilization"
-    lines = _metric_lines(findings, MetricName.GPU_UTILIZATION, labels={MetricName.GPU_UTILIZATION: label})
+    lines = metric_lines(findings, MetricName.GPU_UTILIZATION, labels={MetricName.GPU_UTILIZATION: label})
     lines += [sight.line() for sight in findings.sights.get(3, ())]
-    lines += _checks(findings, {"telemetry": "validity"})
+    lines += check_lines(findings, {"telemetry": "validity"})
     counters = findings.recording.telemetry
     if isinstance(counters, Absent):
         return lines, [f"no counter: {counters.absent}"]
@@ -268,7 +142,7 @@ def _utilization(findings: Findings) -> Body:
 
 def _decode(findings: Findings) -> Body:
     names = (MetricName.DECODE_TOKENS_PER_SECOND,)
-    lines = _metric_lines(findings, *names, labels={MetricName.DECODE_TOKENS_PER_SECOND: "decode tok/s, server"})
+    lines = metric_lines(findings, *names, labels={MetricName.DECODE_TOKENS_PER_SECOND: "decode tok/s, server"})
     lines += [sight.line() for sight in findings.sights.get(4, ())]
     return lines, ["tokens after the first, over the time with a decode in flight; prefill is not in it"]
 
@@ -279,8 +153,8 @@ def _latency(findings: Findings) -> Body:
         MetricName.TPOT_P95: "p95 TPOT",
         MetricName.TTFT_P95_WITH_COLD_STARTS: "p95 TTFT with cold starts",
     }
-    lines = _metric_lines(findings, *labels, labels=labels)
-    lines += _checks(
+    lines = metric_lines(findings, *labels, labels=labels)
+    lines += check_lines(
         findings,
         {
             "slo_ttft_p95": "service level, p95 TTFT",
@@ -295,14 +169,14 @@ def _latency(findings: Findings) -> Body:
 def _cost(findings: Findings) -> Body:
     name = MetricName.COST_PER_1M_OUTPUT_TOKENS
     label = "cost per 1M output tokens" if findings.config.cost is not None else "GPU-seconds per 1M output tokens"
-    lines = _metric_lines(findings, name, labels={name: label})
+    lines = metric_lines(findings, name, labels={name: label})
     comparison = findings.money.comparison
     if isinstance(comparison, Absent):
         lines += [sight.line() for sight in findings.sights.get(6, ())]
-        return [*lines, *_checks(findings, {"capacity": "traffic served"})], [f"no line item: {comparison.absent}"]
+        return [*lines, *check_lines(findings, {"capacity": "traffic served"})], [f"no line item: {comparison.absent}"]
     lines += [sight.line() for sight in _bill_sights(comparison)]
     lines += [sight.line() for sight in findings.sights.get(6, ())]
-    lines += _checks(findings, {"capacity": "traffic served"})
+    lines += check_lines(findings, {"capacity": "traffic served"})
     notes = [
         f"traffic: {comparison.traffic}",
         f"baseline: {comparison.baseline.idle_policy}; candidate: {comparison.candidate.idle_policy}",
@@ -376,7 +250,7 @@ def _comparison(findings: Findings) -> Body:
             if cost > 0
             else "moving brings a migration cost; none is declared"
         )
-    return [interleaved, *_checks(findings, labels), *moved], notes
+    return [interleaved, *check_lines(findings, labels), *moved], notes
 
 
 def _difference_line(one: Difference) -> RowLine:

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from servegate_action.analysis.books import seconds_to_first_token
 from servegate_action.analysis.cells import CellMeasures
 from servegate_action.analysis.compared import mean_utilization, saturating_cells
-from servegate_action.analysis.economy import seconds_to_first_token
 from servegate_action.analysis.metrics import MaybeFloat
 from servegate_action.analysis.rounds import Evidence, Launch
-from servegate_action.analysis.rows import Sight
-from servegate_action.analysis.signals import mixed_power
+from servegate_action.analysis.row_lines import Sight
+from servegate_action.analysis.signals import busy_power_w
 from servegate_action.config.models import Config
 from servegate_action.records import Absent, Recording, Side
 
@@ -109,7 +109,7 @@ def _lowest(launch: Launch) -> MaybeFloat:
 
 
 def _busy_power(launch: Launch) -> MaybeFloat:
-    return mixed_power(launch.signals, launch.metrics.mix.time_shares(), off_w=NO_ROUND).busy_w
+    return busy_power_w(launch.metrics, launch.signals)
 
 
 def _latencies(look: _Look) -> tuple[Sight, ...]:

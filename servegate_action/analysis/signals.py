@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from servegate_action.analysis.cost import Power
-from servegate_action.analysis.metrics import LaunchData, MaybeFloat
+from servegate_action.analysis.metrics import LaunchData, LaunchMetrics, MaybeFloat
 from servegate_action.analysis.telemetry_window import TelemetryWindow, window
 from servegate_action.records import Absent, LaunchRecord, TelemetrySample
 
@@ -82,14 +81,9 @@ def _largest(values: list[MaybeFloat]) -> MaybeFloat:
     return max(known) if known else values[0]
 
 
-def mixed_power(signals: LaunchSignals, shares: Mapping[str, float] | Absent, *, off_w: MaybeFloat) -> Power:
-    """Busy power as the mix draws it (each cell by its share of the serving time), beside the other states."""
-    return Power(
-        busy_w=_weighted(signals.busy_power_w, shares),
-        idle_w=signals.idle_power_w,
-        loading_w=signals.loading_power_w,
-        off_w=off_w,
-    )
+def busy_power_w(metrics: LaunchMetrics, signals: LaunchSignals) -> MaybeFloat:
+    """Power while serving as the mix draws it: each cell by its share of the mix's serving time."""
+    return _weighted(signals.busy_power_w, metrics.mix.time_shares())
 
 
 def _weighted(values: Mapping[str, MaybeFloat], shares: Mapping[str, float] | Absent) -> MaybeFloat:

@@ -1,0 +1,98 @@
+"""The traffic that the user declared, as arrivals at any rate: Poisson, a daily profile, or a recorded trace.
+
+Both stacks meet the same arrivals, and the same seed gives the same gaps at every rate. How replicas serve them is
+`traffic`; what it costs is `cost`. A trace comes in as numbers: no file is read here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from servegate_action.analysis.traffic import (
+    SECONDS_PER_HOUR,
+    Arrivals,
+    Lifecycle,
+    Occupancy,
+    poisson_arrivals,
+    poisson_form,
+    profile_arrivals,
+    recorded_arrivals,
+    replay,
+)
+from servegate_action.config.models import Traffic
+
+POISSON_COUNT = 50_000
+LEAST_PROFILE_REQUESTS = 20_000
+MOST_PROFILE_DAYS = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """The declared traffic, and how to draw arrivals for it at its own or another mean rate.
+
+    `recorded_s` are the arrival times of the declared trace, which somebody else has read. The same seed gives the same
+    gaps at any rate, so that curves over the rate are smooth and both stacks meet the same arrivals.
+    """
+
+    declared: Traffic
+    seed: int
+    recorded_s: tuple[float, ...] = ()
+
+    @property
+    def problem(self) -> str | None:
+        """Why no arrivals can be drawn."""
+        if self.declared.trace is not None and len(set(self.recorded_s)) < 2:
+            return f"the trace {self.declared.trace} has fewer than two moments of arrival, or was not recorded with the run"
+        return None
+
+    @property
+    def per_hour(self) -> float:
+        """Mean requests per hour, over all replicas."""
+        if self.declared.requests_per_hour is not None:
+            return self.declared.requests_per_hour
+        if self.declared.hourly_profile:
+            return float(np.mean(self.declared.hourly_profile))
+        return recorded_arrivals(self.recorded_s).rate * SECONDS_PER_HOUR
+
+    @property
+    def text(self) -> str:
+        """In words."""
+        rate = f"{self.per_hour:,.6g} requests/h"
+        if self.declared.requests_per_hour is not None:
+            kind = f"Poisson arrivals, {rate}"
+        elif self.declared.hourly_profile:
+            kind = f"hourly profile, mean {rate}"
+        else:
+            kind = f"trace {self.declared.trace}, mean {rate}"
+        return kind if self.declared.replicas == 1 else f"{kind}, {self.declared.replicas} replicas"
+
+    @property
+    def has_closed_form(self) -> bool:
+        """Whether `poisson_form` may stand for a replay: Poisson arrivals at one replica (short service is the caller's)."""
+        return self.declared.requests_per_hour is not None and self.declared.replicas == 1
+
+    def arrivals(self, per_hour: float) -> Arrivals:
+        """Arrivals at a mean of `per_hour`: drawn anew (Poisson, profile), or the trace played faster or slower."""
+        random = np.random.default_rng([self.seed, 1])
+        if self.declared.requests_per_hour is not None:
+            return poisson_arrivals(per_hour / SECONDS_PER_HOUR, count=POISSON_COUNT, random=random)
+        if self.declared.hourly_profile:
+            factor = per_hour / self.per_hour
+            profile = [rate * factor for rate in self.declared.hourly_profile]
+            days = min(MOST_PROFILE_DAYS, int(np.ceil(LEAST_PROFILE_REQUESTS / sum(profile))))
+            return profile_arrivals(profile, days=days, random=random)
+        return recorded_arrivals(self.recorded_s).at_rate(per_hour / SECONDS_PER_HOUR)
+
+    def occupancy(self, per_hour: float, life: Lifecycle) -> Occupancy:
+        """The replay of the arrivals at a mean of `per_hour`."""
+        if life.idle_timeout_s is None:
+            return poisson_form(per_hour / SECONDS_PER_HOUR / life.replicas, life)
+        return replay(self.arrivals(per_hour), life, random=np.random.default_rng([self.seed, 2]))
+
+    def quick_occupancy(self, per_hour: float, life: Lifecycle) -> Occupancy:
+        """The closed form where it holds, else the replay: for curves and searches over many rates."""
+        if self.has_closed_form and life.billing_step_s <= 0:
+            return poisson_form(per_hour / SECONDS_PER_HOUR, life)
+        return self.occupancy(per_hour, life)

@@ -1,0 +1,173 @@
+"""The line item: both bills side by side, where they meet, what moving costs, and the curve over traffic.
+
+Searches over many rates use the closed form where it holds and the replay elsewhere. The sentences say what the numbers
+teach: that sleeping can be dearer than staying warm, use more energy, or save money only by making people wait.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from servegate_action.analysis.books import Books, Running
+from servegate_action.analysis.cost import BreakEven, break_even, no_break_even, payback_tokens
+from servegate_action.analysis.judgement import CostComparison, CurvePoint, SideCost
+from servegate_action.analysis.traffic import SECONDS_PER_HOUR, poisson_form
+from servegate_action.records import Absent, Side
+
+CURVE_POINTS = 21
+# The curve and the search for a break-even reach this far below and above the declared traffic, within capacity.
+REACH = 100.0
+# Fewer launches than this never bound a p95: 1 − 0.95⁵⁸ < 0.95 ≤ 1 − 0.95⁵⁹.
+LEAST_FOR_P95 = 59
+Pair = tuple[float, float]
+
+
+def compare_costs(books: Books, baseline: Running, candidate: Running) -> CostComparison | Absent:
+    """Row 6 in full."""
+    bills = [one.bill(books, one.use(books, check=_poisson_check(books, one))) for one in (baseline, candidate)]
+    ours, theirs = bills
+    if isinstance(ours, Absent):
+        return Absent(absent=f"{Side.BASELINE}: {ours.absent}")
+    if isinstance(theirs, Absent):
+        return Absent(absent=f"{Side.CANDIDATE}: {theirs.absent}")
+    meeting = _meeting(books, baseline, candidate)
+    moving = next((item.usd_per_1m_output for item in theirs.items if item.name == "migration"), 0.0)
+    return CostComparison(
+        baseline=ours,
+        candidate=theirs,
+        requests_per_hour=books.demand.per_hour if books.demand is not None else baseline.operation.capacity_per_hour,
+        traffic=books.demand.text if books.demand is not None else "none declared: priced as if always busy",
+        break_even_requests_per_hour=meeting.requests_per_hour,
+        break_even_sentence=meeting.sentence,
+        fragile=meeting.fragile,
+        payback_tokens=payback_tokens(
+            migration_usd=books.migration_usd,
+            baseline_per_1m=ours.per_1m_output,
+            candidate_per_1m=theirs.per_1m_output - moving,
+        ),
+        migration_usd=books.migration_usd,
+        curve=_curve(books, baseline, candidate),
+        notes=_notes(books, baseline, candidate),
+    )
+
+
+def _poisson_check(books: Books, running: Running) -> str:
+    """What the closed form says at the same mean rate, beside the replay; empty where it says nothing new."""
+    life = running.life(books)
+    if books.demand is None or life.idle_timeout_s is None or life.replicas > 1:
+        return ""
+    form = poisson_form(books.demand.per_hour / SECONDS_PER_HOUR, life)
+    cost = running.bill(books, replace(running.use(books), occupancy=form))
+    if isinstance(cost, Absent):
+        return ""
+    return (
+        f"closed form for Poisson arrivals at this mean rate: {cost.per_1m_output:.4g} USD per 1M output tokens, "
+        f"off {form.off:.1%}, {form.delays.share:.1%} of the requests wait"
+    )
+
+
+def _range(books: Books, baseline: Running, candidate: Running) -> tuple[float, float] | None:
+    """Requests per hour over which both sides are drawn: around the declared traffic, below what both can serve."""
+    if books.demand is None:
+        return None
+    capacity = books.replicas * min(one.operation.capacity_per_hour for one in (baseline, candidate))
+    declared = books.demand.per_hour
+    return declared / REACH, max(declared, min(declared * REACH, 0.98 * capacity))
+
+
+def _costs(books: Books, baseline: Running, candidate: Running, rates: Sequence[float]) -> list[Pair] | Absent:
+    """USD per 1M output tokens of both sides at each rate; absent as soon as one cannot be told."""
+    pairs: list[Pair] = []
+    for rate in rates:
+        costs = [one.bill(books, one.use(books, per_hour=rate, quick=True)) for one in (baseline, candidate)]
+        ours, theirs = costs
+        if isinstance(ours, Absent):
+            return ours
+        if isinstance(theirs, Absent):
+            return theirs
+        pairs.append((ours.per_1m_output, theirs.per_1m_output))
+    return pairs
+
+
+def _meeting(books: Books, baseline: Running, candidate: Running) -> BreakEven:
+    """Where the two line items meet."""
+    ends = _range(books, baseline, candidate)
+    if ends is None or books.demand is None:
+        return no_break_even("without declared traffic there is no break-even")
+    lowest = _costs(books, baseline, candidate, ends[:1])
+    if isinstance(lowest, Absent):
+        return no_break_even(lowest.absent)
+
+    # At the lowest rate every state has its share of time: what can be priced there can be priced everywhere.
+    def gap(per_hour: float) -> float:
+        pairs = _costs(books, baseline, candidate, (per_hour,))
+        return 0.0 if isinstance(pairs, Absent) else math.log(pairs[0][0] / pairs[0][1])
+
+    return break_even(gap, declared=books.demand.per_hour, low=ends[0], high=ends[1])
+
+
+def _curve(books: Books, baseline: Running, candidate: Running) -> tuple[CurvePoint, ...]:
+    ends = _range(books, baseline, candidate)
+    if ends is None:
+        return ()
+    rates = np.geomspace(*ends, CURVE_POINTS).tolist()
+    pairs = _costs(books, baseline, candidate, rates)
+    if isinstance(pairs, Absent):
+        return ()
+    return tuple(
+        CurvePoint(requests_per_hour=rate, baseline_per_1m_output=ours, candidate_per_1m_output=theirs)
+        for rate, (ours, theirs) in zip(rates, pairs, strict=True)
+    )
+
+
+def _notes(books: Books, baseline: Running, candidate: Running) -> tuple[str, ...]:
+    """What the numbers teach, in sentences."""
+    notes = [
+        text
+        for running in (baseline, candidate)
+        if running.side in books.sleeping
+        for text in _sleeping_notes(books, running)
+    ]
+    if books.migration_usd > 0 and books.demand is None:
+        notes.append(
+            f"moving costs {books.migration_usd:,.0f} USD once; without declared traffic it is in no price per token"
+        )
+    return tuple(notes)
+
+
+def _sleeping_notes(books: Books, running: Running) -> list[str]:
+    """How many wait, how long a start takes, and whether sleeping saves anything against staying warm."""
+    use = running.use(books)
+    starts = running.cold_starts_s
+    notes = [
+        f"{running.side}: {use.occupancy.delays.share:.1%} of the requests wait for a cold start "
+        f"({use.occupancy.starts:.1%} trigger one); it took {max(starts):.1f} s at most in {len(starts)} launches"
+        + ("" if len(starts) >= LEAST_FOR_P95 else f", too few to bound its p95 ({LEAST_FOR_P95} would)")
+    ]
+    if use.kept_warm_because:
+        notes.append(f"{running.side}: {use.kept_warm_because}; its idle time is priced as if it kept warm")
+    asleep = running.bill(books, use)
+    warm_form = poisson_form(use.rate / use.replicas, replace(running.life(books), idle_timeout_s=None))
+    warm = running.bill(books, replace(use, occupancy=warm_form, kept_warm_because=""))
+    if not isinstance(asleep, Absent) and not isinstance(warm, Absent):
+        notes += _against_warm(running.side, asleep, warm)
+    return notes
+
+
+def _against_warm(side: Side, asleep: SideCost, warm: SideCost) -> list[str]:
+    notes: list[str] = []
+    if asleep.per_1m_output > warm.per_1m_output:
+        notes.append(
+            f"{side}: scaling to zero is dearer than staying warm at this traffic "
+            f"({asleep.per_1m_output:.4g} against {warm.per_1m_output:.4g} USD per 1M output tokens)"
+        )
+    energy, kept = asleep.kwh_per_month_board, warm.kwh_per_month_board
+    if not isinstance(energy, Absent) and not isinstance(kept, Absent) and energy > kept:
+        notes.append(
+            f"{side}: scaling to zero uses more energy than staying warm ({energy:.1f} against {kept:.1f} kWh a month)"
+        )
+    return notes

@@ -1,0 +1,127 @@
+"""What the candidate must hold whatever the baseline does: failures, service levels, and room for the declared traffic.
+
+These are absolute levels, held against the numbers that the report shows; no test is made. A baseline that fails is no
+reference, which makes the comparison INVALID rather than the candidate bad.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+from servegate_action.analysis.cells import CellMeasures
+from servegate_action.analysis.findings import named
+from servegate_action.analysis.judgement import HardCheck
+from servegate_action.analysis.rounds import Evidence
+from servegate_action.config.models import Config
+from servegate_action.records import Absent, Recording, Side
+
+# A p95 lies on a failed request once this share has failed, whatever share the configuration allows.
+TAIL_SHARE = 0.05
+
+
+def failed_share_checks(config: Config, recording: Recording, evidence: Evidence) -> list[HardCheck]:
+    """Failed over attempted requests of each cell and side, over all rounds that count."""
+    return [
+        check
+        for cell in recording.plan.cells
+        for side in Side
+        for check in _failed_in(config, cell.id, side, [one.metrics.mix.cells[cell.id] for one in evidence.of(side)])
+    ]
+
+
+def _failed_in(config: Config, cell: str, side: Side, measures: Sequence[CellMeasures]) -> Iterable[HardCheck]:
+    attempted = sum(one.attempted for one in measures)
+    failed = sum(one.failed for one in measures)
+    allowed = min(config.limits.failed_share, TAIL_SHARE)
+    ok = failed <= allowed * attempted
+    reasons: Counter[str] = Counter()
+    for one in measures:
+        reasons.update(dict(one.failures))
+    why = f" ({_reasons(reasons)})" if failed else ""
+    yield HardCheck(
+        name="failed_share",
+        kind="reject" if side is Side.CANDIDATE else "invalid",
+        ok=ok,
+        cell=cell,
+        side=side,
+        detail=f"{failed} of {attempted} requests failed{why}, allowed {allowed:.3g} of them",
+        advice="" if ok else _failure_advice(side),
+    )
+
+
+def _reasons(reasons: Counter[str]) -> str:
+    return named([f"{count}x {text}" for text, count in reasons.most_common()])
+
+
+def _failure_advice(side: Side) -> str:
+    if side is Side.CANDIDATE:
+        return "read server.log of the candidate's launches; a failed request counts as an infinite latency"
+    return "mend the baseline or lower the load: a baseline that fails is no reference"
+
+
+def slo_checks(config: Config, evidence: Evidence, cold_ttft_ms: float | Absent | None) -> list[HardCheck]:
+    """Absolute levels of the candidate in each cell: geometric mean over rounds of the p95 of each launch."""
+    checks: list[HardCheck] = []
+    levels = (
+        ("slo_ttft_p95", "p95 TTFT", config.slo.ttft_p95_ms),
+        ("slo_tpot_p95", "p95 TPOT", config.slo.tpot_p95_ms),
+    )
+    for name, words, level in levels:
+        if level is None:
+            continue
+        for cell in dict.fromkeys(cell for one in evidence.of(Side.CANDIDATE) for cell in one.metrics.mix.cells):
+            measures = [one.metrics.mix.cells[cell] for one in evidence.of(Side.CANDIDATE)]
+            value = typical([one.ttft.p95_ms if name == "slo_ttft_p95" else one.tpot.p95_ms for one in measures])
+            checks += _slo(name, words, level, value, cell=cell)
+    if config.slo.ttft_p95_ms is not None and cold_ttft_ms is not None:
+        words = "p95 TTFT with cold starts"
+        checks += _slo("slo_ttft_p95_with_cold_starts", words, config.slo.ttft_p95_ms, cold_ttft_ms, cell=None)
+    return checks
+
+
+def typical(values: Sequence[float | Absent]) -> float | Absent:
+    """Geometric mean over rounds; +inf as soon as one is, absent as soon as one is."""
+    product = 1.0
+    for value in values:
+        if isinstance(value, Absent):
+            return value
+        product *= value ** (1.0 / len(values))
+    return product
+
+
+def _slo(name: str, words: str, level: float, value: float | Absent, *, cell: str | None) -> Iterable[HardCheck]:
+    if isinstance(value, Absent):
+        # A level of one-token answers' TPOT is no level at all; a level that cannot be read allows no PASS.
+        detail = f"{words} cannot be held against its level: {value.absent}"
+        yield HardCheck(name=name, kind="inconclusive", ok=False, cell=cell, side=Side.CANDIDATE, detail=detail)
+        return
+    ok = value <= level
+    shown = f"{value:.4g} ms" if value < float("inf") else "a failed request"
+    yield HardCheck(
+        name=name,
+        kind="reject",
+        ok=ok,
+        cell=cell,
+        side=Side.CANDIDATE,
+        detail=f"{words} is {shown}, its service level is {level:g} ms",
+        advice=""
+        if ok
+        else "make it faster, lower the load per replica, or change the service level in the gate's policy",
+    )
+
+
+def capacity_checks(duty: Mapping[Side, float]) -> list[HardCheck]:
+    """Can the declared traffic be served at all? Only the candidate's shortfall is the candidate's fault."""
+    if not duty:
+        return []
+    baseline, candidate = duty[Side.BASELINE], duty[Side.CANDIDATE]
+    return [
+        HardCheck(
+            name="capacity",
+            kind="inconclusive" if baseline > 1.0 else "reject",
+            ok=max(baseline, candidate) <= 1.0,
+            detail=f"the declared traffic needs {baseline:.1%} of the baseline's time and {candidate:.1%} of the candidate's",
+            advice="" if max(baseline, candidate) <= 1.0 else "declare more replicas, or the traffic of one replica",
+        )
+    ]
