@@ -24,6 +24,7 @@ _MENTION = re.compile(r"(?<![A-Za-z0-9_`/.])@[A-Za-z0-9][A-Za-z0-9-]*")
 _REFERENCE = re.compile(r"(?<![\w&/#])(?:[\w.-]+/[\w.-]+)?#\d+\b|\bGH-\d+\b")
 _BARE_ADDRESS = re.compile(r"\b(?:https?://|www\.)\S+", re.IGNORECASE)
 _INVISIBLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+_BARE_PIPE = re.compile(r"(?<!\\)\|")
 _CHART_ACTIONS = re.compile(r"%%\{|\bclick\b|\bhref\b|<|javascript:", re.IGNORECASE)
 
 
@@ -42,7 +43,7 @@ def findings(body: str, *, expected: Expected) -> list[str]:
     tokens = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"]).parse(body)
     return [
         *_about_the_text(body, expected),
-        *_about_the_table(tokens, expected),
+        *_about_the_table(body, tokens, expected),
         *_about_html(tokens),
         *_about_inline(tokens, expected),
         *_about_charts(tokens),
@@ -59,11 +60,11 @@ def _about_the_text(body: str, expected: Expected) -> Iterator[str]:
         yield f"an invisible or control character, U+{ord(found[0]):04X}"
 
 
-def _about_the_table(tokens: Sequence[Token], expected: Expected) -> Iterator[str]:
+def _about_the_table(body: str, tokens: Sequence[Token], expected: Expected) -> Iterator[str]:
     """The first table is the checklist: always all of its rows, each with all of its columns."""
     if expected.rows == 0:
         return
-    rows = list(_rows_of_first_table(tokens))
+    rows = list(_rows_of_first_table(body.split("\n"), tokens))
     if not rows:
         yield "there is no checklist"
         return
@@ -74,19 +75,16 @@ def _about_the_table(tokens: Sequence[Token], expected: Expected) -> Iterator[st
             yield f"line {number} of the checklist has {cells} columns, expected {expected.columns}"
 
 
-def _rows_of_first_table(tokens: Sequence[Token]) -> Iterator[int]:
-    """Cells of each line of the first table. A parser cuts and fills rows to the head's width, so the source is counted."""
-    cells, within = 0, False
+def _rows_of_first_table(lines: Sequence[str], tokens: Sequence[Token]) -> Iterator[int]:
+    """Cells of each line of the first table, counted in the source: a parser drops and fills cells to fit the head."""
+    within = False
     for token in tokens:
         if token.type == "table_open":
             within = True
         elif token.type == "table_close":
             return
-        elif within and token.type in ("th_open", "td_open"):
-            cells += 1
-        elif within and token.type == "tr_close":
-            yield cells
-            cells = 0
+        elif within and token.type == "tr_open" and token.map is not None:
+            yield len(_BARE_PIPE.findall(lines[token.map[0]].strip())) - 1
 
 
 def _about_html(tokens: Sequence[Token]) -> Iterator[str]:
