@@ -12,7 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol
 
 from servegate_action.records import Absent, DeviceSample, Release, TelemetrySample
 
@@ -35,11 +35,21 @@ class ReleaseProbes:
     sample: Callable[[], TelemetrySample | None]
 
 
-class Clock:
-    """Monotonic time and waiting; a test brings its own."""
+class Clock(Protocol):
+    """Time, and letting it pass."""
 
     def now_ns(self) -> int:
-        """CLOCK_MONOTONIC."""
+        """The clock of the samples."""
+
+    def wait(self, nanoseconds: int) -> None:
+        """Let time pass."""
+
+
+class Monotonic:
+    """CLOCK_MONOTONIC."""
+
+    def now_ns(self) -> int:
+        """The clock of the samples."""
         return time.monotonic_ns()
 
     def wait(self, nanoseconds: int) -> None:
@@ -60,7 +70,7 @@ class _Look:
 
 def watch(*, trigger: Trigger, floor: TelemetrySample, probes: ReleaseProbes, clock: Clock | None = None) -> Release:
     """Look four times a second until everything has been released for 10 s on end, or 30 s have passed in vain."""
-    clock = clock or Clock()
+    clock = clock or Monotonic()
     start = clock.now_ns()
     since: int | None = None
     while True:
