@@ -362,7 +362,7 @@ class Engine:
         except Lost as lost:
             self._lose(connection, str(lost), may_resend=True)
             return
-        if not exchange.resent:
+        if not exchange.resent and exchange.due_ns != self._start_ns:
             self.lags.append(exchange.sent_ns - exchange.due_ns)
         if not whole:
             self._await_writable(connection, True)

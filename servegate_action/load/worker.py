@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from typing import BinaryIO
 
 from servegate_action.load.answer import Answer, Reader
-from servegate_action.load.clock import ANCILLARY_BYTES, RX_SOFTWARE_AND_REPORT, SO_TIMESTAMPING
+from servegate_action.load.clock import ANCILLARY_BYTES, RX_SOFTWARE_AND_REPORT, SO_TIMESTAMPING, ask_for_precedence
 from servegate_action.load.connection import Lost
 from servegate_action.load.engine import Engine, Exchange
 from servegate_action.load.job import DONE, PROGRESS, READY, REQUEST, Job, unpack_entries, write_frame
@@ -33,10 +33,11 @@ _OPEN_LOOP_CONNECTIONS = 8
 def main() -> int:
     """The process. Exit code 0 also for a stack that cannot be reached: that is told in a frame."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    ask_for_precedence()
     control, pipe = sys.stdin.buffer, sys.stdout.buffer
     job = Job.from_line(control.readline())
-    kernel_stamps = job.kernel_stamps and wake_kernel_stamps()
-    if kernel_stamps != job.kernel_stamps:
+    stamping = wake_kernel_stamps() if job.kernel_stamps else None
+    if stamping is None:
         job = Job(**{name: getattr(job, name) for name in Job.__slots__} | {"kernel_stamps": False})
     wire = _mapped(job.wire_fd)
     entries = unpack_entries(os.pread(job.index_fd, os.fstat(job.index_fd).st_size, 0))
@@ -163,15 +164,14 @@ def _readings(engine: Engine, spill: Spill) -> Iterator[tuple[Exchange, dict[str
         yield exchange, told, answer
 
 
-def wake_kernel_stamps(tries: int = 200) -> bool:
-    """Does this kernel stamp received packets? The first user of stamps switches them on, which takes a moment.
+def wake_kernel_stamps(tries: int = 200) -> socket.socket | None:
+    """A socket that keeps the kernel stamping received packets; None when this kernel does not.
 
-    Without this the first answers of a round would carry no stamp.
+    The first user of stamps switches them on for the whole machine, which takes a moment, and the last one switches
+    them off again: without this socket, held open, the first answers of a round would carry no stamp.
     """
-    with (
-        socket.create_server(("127.0.0.1", 0)) as listener,
-        socket.create_connection(listener.getsockname()) as receiver,
-    ):
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        receiver = socket.create_connection(listener.getsockname())
         sender, _ = listener.accept()
         with sender:
             receiver.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPING, RX_SOFTWARE_AND_REPORT)
@@ -180,8 +180,9 @@ def wake_kernel_stamps(tries: int = 200) -> bool:
                 sender.send(b"?")
                 _, ancillary, _, _ = receiver.recvmsg(16, ANCILLARY_BYTES)
                 if ancillary:
-                    return True
-    return False
+                    return receiver
+    receiver.close()
+    return None
 
 
 def peak_rss_bytes() -> int:
