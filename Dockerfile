@@ -36,10 +36,11 @@ ENV PATH=/opt/servegate/bin:/usr/local/bin:/usr/local/sbin:/usr/sbin:/usr/bin:/s
     LANG=C.UTF-8 \
     PYTHONDONTWRITEBYTECODE=1
 COPY --from=build /opt/servegate /opt/servegate
-# Bytecode ahead of time, and never checked again: a container has no second start to profit from. The last command
-# loads what a run loads, so that the standard library's part of it is there too, and shows that the image works.
+# Bytecode ahead of time, and never checked again: a container has no second start to profit from. The last commands
+# load what a run loads, so that the standard library's part of it is there too, and show that the image works.
 RUN python3 -m compileall -q -j 0 --invalidation-mode unchecked-hash /opt/servegate/lib \
- && env -u PYTHONDONTWRITEBYTECODE python3 -I /opt/servegate/bin/servegate --version
+ && env -u PYTHONDONTWRITEBYTECODE python3 -I -c "import servegate_action.action, servegate_action.telemetry.child" \
+ && servegate --version
 # Root, because the runner's workspace and the engine's socket belong to root inside a container action.
 ENTRYPOINT ["servegate"]
 CMD ["--help"]

@@ -109,7 +109,8 @@ def table_names(document: str, heading: str) -> set[str]:
     """First-column code names of the table under a heading."""
     section = re.search(rf"^#+ {heading}\n(.*?)(?=^#|\Z)", read(document), re.MULTILINE | re.DOTALL)
     assert section, f"{document} has no section '{heading}'"
-    return set(re.findall(r"^\| `([^`]+)`", section[1], re.MULTILINE))
+    first_columns = re.findall(r"^\| (`[^|]+)\|", section[1], re.MULTILINE)
+    return {name for column in first_columns for name in re.findall(r"`([^`]+)`", column)}
 
 
 def test_the_action_reads_exactly_the_inputs_that_action_yml_declares() -> None:
