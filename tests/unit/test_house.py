@@ -171,7 +171,8 @@ def workflows(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("repository") / ".github" / "workflows"
     folder.mkdir(parents=True)
     for name, text in workflow_texts():
-        (folder / name).write_text(text, encoding="utf-8")
+        # A document cannot know the commit of the release that it is part of.
+        (folder / name).write_text(re.sub(r"@<commit[^>]*>", "@" + "0" * 40, text), encoding="utf-8")
     return folder
 
 
@@ -185,7 +186,8 @@ def test_workflows_and_snippets_fit_the_schema(workflows: Path) -> None:
 
 
 def test_workflows_and_snippets_pass_actionlint(workflows: Path) -> None:
-    lint(BIN / "actionlint", "-shellcheck=", *sorted(workflows.glob("*.yml")))
+    configuration = ROOT / ".github/actionlint.yaml"
+    lint(BIN / "actionlint", "-shellcheck=", "-config-file", configuration, *sorted(workflows.glob("*.yml")))
 
 
 def test_workflows_and_snippets_have_no_security_finding(workflows: Path) -> None:
