@@ -1,0 +1,119 @@
+"""A cell's requests as the few numbers that `servegate load` shows: counts, rates and percentiles.
+
+The definitions are those of docs/measurement.md; a test holds them equal to the ones that verdicts are computed from.
+Percentiles are nearest rank over all measured requests, a failed one counting as infinite: a percentile that falls on a
+failed request does not exist and says so. It refuses to compare two stacks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from math import ceil, inf
+
+from servegate_action.records import Absent, RequestRecord
+
+Value = float | Absent
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of the table. `values` by column name; rates and counts have the single column `value`."""
+
+    name: str
+    unit: str
+    values: dict[str, Value]
+
+
+def ttft_ns(request: RequestRecord, *, open_loop: bool) -> Value:
+    """First token event − sent (open loop: − scheduled). Absent when failed or when all came in one event."""
+    begin = request.scheduled_ns if open_loop else request.sent_ns
+    if not request.ok or begin is None:
+        return Absent(absent=request.error or "never sent")
+    if len(request.token_ns) < 2 and request.requested_output_tokens > 1:
+        return Absent(absent="the whole answer came in a single event")
+    return float(request.token_ns[0] - begin)
+
+
+def tpot_ns(request: RequestRecord) -> Value:
+    """(last − first token event) / (N − f), f = tokens of the first event (1 unless the server says). Never 0."""
+    if not request.ok or request.output_tokens is None:
+        return Absent(absent=request.error or "the number of tokens is not known")
+    decoded = request.output_tokens - (request.event_tokens[0] if request.event_tokens else 1)
+    if decoded < 1 or len(request.token_ns) < 2:
+        return Absent(absent="no token after the first event")
+    return (request.token_ns[-1] - request.token_ns[0]) / decoded
+
+
+def gaps_ns(request: RequestRecord) -> list[float]:
+    """Time between neighbouring token events."""
+    stamps = request.token_ns
+    return [float(later - earlier) for earlier, later in pairwise(stamps)]
+
+
+def percentile(values: Iterable[Value], share: float) -> Value:
+    """x[⌈share · n⌉], absent values last (a failed request is infinitely slow)."""
+    ordered = sorted(inf if isinstance(value, Absent) else value for value in values)
+    if not ordered:
+        return Absent(absent="no requests")
+    found = ordered[max(1, ceil(share * len(ordered))) - 1]
+    return Absent(absent="falls on a failed request") if found == inf else found
+
+
+def tokens_in(requests: Iterable[RequestRecord], start_ns: int, end_ns: int) -> float:
+    """Output tokens of the events inside [start, end); an event holds N / events tokens unless the server says."""
+    total = 0.0
+    for request in requests:
+        events = len(request.token_ns)
+        if not events:
+            continue
+        even = (request.output_tokens or events) / events
+        for number, stamp in enumerate(request.token_ns):
+            if start_ns <= stamp < end_ns:
+                total += request.event_tokens[number] if request.event_tokens else even
+    return total
+
+
+def summarize(requests: Sequence[RequestRecord], *, window: tuple[int, int], open_loop: bool) -> tuple[Row, ...]:
+    """The table: what was attempted, how fast it went, and how long things took (ms)."""
+    measured = [request for request in requests if request.phase == "measured"]
+    failed = sum(not request.ok for request in measured)
+    rows = [
+        Row("requests", "", {"value": float(len(measured))}),
+        Row("failed", "", {"value": float(failed)}),
+        _rate("output tokens per second", "tok/s", requests, window),
+        _spread("TTFT", [ttft_ns(request, open_loop=open_loop) for request in measured]),
+        _spread("TPOT", [tpot_ns(request) for request in measured]),
+        _spread("request latency", [_latency(request, open_loop=open_loop) for request in measured]),
+        _spread("gap between events", [gap for request in measured for gap in gaps_ns(request)]),
+    ]
+    return tuple(rows)
+
+
+def _latency(request: RequestRecord, *, open_loop: bool) -> Value:
+    begin = request.scheduled_ns if open_loop else request.sent_ns
+    if not request.ok or begin is None or not request.token_ns:
+        return Absent(absent=request.error or "never sent")
+    return float(request.token_ns[-1] - begin)
+
+
+def _rate(name: str, unit: str, requests: Sequence[RequestRecord], window: tuple[int, int]) -> Row:
+    start_ns, end_ns = window
+    if end_ns <= start_ns:
+        return Row(name, unit, {"value": Absent(absent="too few requests for a steady window: raise --requests")})
+    return Row(name, unit, {"value": tokens_in(requests, start_ns, end_ns) / ((end_ns - start_ns) / 1e9)})
+
+
+def _spread(name: str, values: Sequence[Value]) -> Row:
+    columns: list[tuple[str, Callable[[Sequence[Value]], Value]]] = [
+        ("p50", lambda found: percentile(found, 0.50)),
+        ("p95", lambda found: percentile(found, 0.95)),
+        ("p99", lambda found: percentile(found, 0.99)),
+        ("max", lambda found: percentile(found, 1.0)),
+    ]
+    return Row(name, "ms", {column: _in_ms(of(values)) for column, of in columns})
+
+
+def _in_ms(value: Value) -> Value:
+    return value if isinstance(value, Absent) else value / 1e6
