@@ -134,7 +134,10 @@ class _Events:
 
 
 def measure_cell(plan: CellPlan, run: CellRun, requests: Sequence[RequestRecord], *, slo: Slo) -> CellMeasures:
-    """Everything that one cell of one launch says. `requests` holds the warm-up too: its tokens count in the window."""
+    """Everything that one cell of one launch says. At least one of `requests` is measured.
+
+    Warm-up requests belong to them: their tokens count in the steady window.
+    """
     measured = [request for request in requests if request.phase == "measured"]
     events = _flatten([request for request in requests if request.token_ns])
     window = (run.steady_start_ns, run.steady_end_ns)
@@ -158,9 +161,7 @@ def measure_cell(plan: CellPlan, run: CellRun, requests: Sequence[RequestRecord]
         decode_user_median=nearest_rank(1.0 / pace, 0.5) if pace.size else Absent(absent="no request has a TPOT"),
         decode_user_p5=nearest_rank(1.0 / pace, 0.05) if pace.size else Absent(absent="no request has a TPOT"),
         mean_prompt_tokens=_mean_prompt_tokens(measured),
-        mean_output_tokens=float(np.mean([request.requested_output_tokens for request in measured]))
-        if measured
-        else 0.0,
+        mean_output_tokens=float(np.mean([request.requested_output_tokens for request in measured])),
         decode_tokens_per_request=_decode_per_request(measured),
         goodput=_goodput(measured, slo=slo, open_loop=open_loop),
         single_token_events=bool(np.all(events.count[events.ok] == events.total[events.ok])),
@@ -340,15 +341,13 @@ def _mean_prompt_tokens(requests: Sequence[RequestRecord]) -> float | Absent:
 
 def _decode_per_request(requests: Sequence[RequestRecord]) -> float:
     """Mean of N − 1 as planned: the decode work of one request of this cell, the same for both stacks."""
-    return float(np.mean([request.requested_output_tokens - 1 for request in requests])) if requests else 0.0
+    return float(np.mean([request.requested_output_tokens - 1 for request in requests]))
 
 
 def _goodput(requests: Sequence[RequestRecord], *, slo: Slo, open_loop: bool) -> float | Absent:
     """Share of the attempted requests that meet every declared SLO."""
     if slo.ttft_p95_ms is None and slo.tpot_p95_ms is None:
         return Absent(absent="no slo is declared")
-    if not requests:
-        return Absent(absent="no request was attempted")
     return sum(_meets(request, slo=slo, open_loop=open_loop) for request in requests) / len(requests)
 
 

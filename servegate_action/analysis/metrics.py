@@ -136,25 +136,19 @@ class Mix:
         return np.concatenate(values), np.concatenate(weights)
 
     def p95(self, kind: Callable[[CellMeasures], Latencies]) -> Measured:
-        """p95 in ms over the mix, weighted nearest rank, failed requests at +inf; n is Kish's effective one."""
+        """p95 in ms over the mix by weighted nearest rank, +inf when it falls on a failed request; n is Kish's effective one."""
         sample = self.latency_sample(kind)
         if isinstance(sample, Absent):
             return Measured(sample)
         values, weights = sample
-        size = effective_size(weights)
-        value = weighted_nearest_rank(values, weights, P95)
-        if not np.isfinite(value):
-            return Measured(
-                Absent(absent="more than 5 % of the traffic failed, so that the p95 is a failed request"), size
-            )
-        return Measured(value / NS_PER_MS, size)
+        return Measured(weighted_nearest_rank(values, weights, P95) / NS_PER_MS, effective_size(weights))
 
     def _named(self) -> Sequence[CellMeasures]:
         return tuple(self.cells.values())
 
     def _mean(self, of: Callable[[CellMeasures], float]) -> float:
         weights = sum(cell.plan.weight for cell in self._named())
-        return sum(cell.plan.weight * of(cell) for cell in self._named()) / weights if weights else 0.0
+        return sum(cell.plan.weight * of(cell) for cell in self._named()) / weights
 
 
 @dataclass(frozen=True, slots=True)
