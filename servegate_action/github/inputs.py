@@ -1,7 +1,8 @@
 """The action's inputs and the runner's variables, read once from a mapping that the door passes in.
 
 The runner hands inputs over as `INPUT_` plus the upper-cased name, in which hyphens stay (`INPUT_GITHUB-TOKEN`); an
-input that was not given arrives empty. Everything wrong is reported at once. This module touches neither `os.environ`
+input that was not given arrives empty. The command line in a job's container has no inputs, and takes the token from
+`GITHUB_TOKEN`, which the runner never sets by itself. Everything wrong is reported at once. This module touches neither `os.environ`
 nor a file, and prints no token.
 """
 
@@ -97,7 +98,7 @@ def read_inputs(environment: Mapping[str, str]) -> Inputs:
     reader = _Reader(environment)
     given = Inputs(
         config=reader.text("config") or ".servegate.yml",
-        token=reader.text("github-token") or None,
+        token=reader.text("github-token") or environment.get("GITHUB_TOKEN", "").strip() or None,
         output_dir=reader.folder("output-dir", default="servegate-report"),
         mode=reader.choice("mode", get_args(Mode), default="run"),
         comment=reader.choice("comment", get_args(CommentWhen), default=None),
