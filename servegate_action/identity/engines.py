@@ -21,7 +21,9 @@ from servegate_action.identity.formats import FLOATS
 MOST_FACTS = 150
 LONGEST_FACT = 300
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]+")
-_SECRET = re.compile(r"(api_?key|token$|secret|password|passwd|credential|certfile|keyfile)", re.IGNORECASE)
+_SECRET = re.compile(
+    r"(api_?keys?$|(auth|access|hf|admin|bearer)_?token|secret|passw|credential|keyfile|private)", re.IGNORECASE
+)
 Json = Mapping[str, object]
 
 

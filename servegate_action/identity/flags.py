@@ -6,11 +6,13 @@ same flags on an unknown program only declare it. Flags come as `--name value`, 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from servegate_action.config.models import Engine
 from servegate_action.identity.facts import Fact, Numbers, claimed, proven
+from servegate_action.identity.formats import normal
 
 _ENTRY_POINTS: tuple[tuple[Engine, tuple[str, ...]], ...] = (
     (Engine.VLLM, ("vllm", "vllm.entrypoints.openai.api_server", "vllm/vllm-openai")),
@@ -90,25 +92,32 @@ class Flags:
         key, value = self.value("--cache-type-k", "-ctk"), self.value("--cache-type-v", "-ctv")
         if key is None and value is None:
             return self._known("f16", "llama.cpp's default KV cache type") if self.entry else None
-        key, value = key or "f16", value or "f16"
+        key, value = normal(key or "f16"), normal(value or "f16")
         return self._known(key if key == value else f"k={key},v={value}", "launch flags --cache-type-k, --cache-type-v")
 
     def _positional(self) -> str | None:
         """`vllm serve MODEL`, `trtllm-serve MODEL` (or `trtllm-serve serve MODEL`)."""
         words = [word.rpartition("/")[2] for word in self.command]
         for index, word in enumerate(words[:-1]):
-            follows = self.command[index + 1]
-            if _POSITIONAL.get(word) is self.engine and not follows.startswith("-") and follows != "serve":
-                return follows
+            following = self.command[index + 1 :]
+            if word == "trtllm-serve" and following[0] == "serve":
+                following = following[1:]
+            if _POSITIONAL.get(word) is self.engine and following and not following[0].startswith("-"):
+                return following[0]
         return None
 
 
 def read_flags(command: Sequence[str], *, image: str | None, engine: Engine) -> Flags:
     """Understand a command. `engine` is what the configuration or the server says; AUTO looks at the words."""
-    program = tuple(command) if image is None else (image.partition("@")[0].partition(":")[0], *command)
+    program = tuple(command) if image is None else (repository(image), *command)
     recognised = next((known for known, names in _ENTRY_POINTS if _starts(program, names)), None)
     actual = recognised if engine in (Engine.AUTO, Engine.OTHER) and recognised is not None else engine
     return Flags(tuple(command), actual, entry=recognised is not None and recognised is actual)
+
+
+def repository(image: str) -> str:
+    """An image without its tag and digest; a registry may have a port."""
+    return re.sub(r":[^/]*$", "", image.partition("@")[0])
 
 
 def _starts(program: Sequence[str], names: Sequence[str]) -> bool:

@@ -68,7 +68,8 @@ def identify(subject: Subject) -> StackIdentity:
     stack = subject.stack
     read = read_back(Server(subject.base_url, subject.headers), engine=stack.engine)
     known = read.engine if read.engine is not Engine.OTHER else stack.engine
-    image = stack.container.image if stack.container is not None else None
+    own_entry = stack.container is not None and stack.container.entrypoint is None
+    image = stack.container.image if stack.container is not None and own_entry else None
     flags = read_flags(subject.command, image=image, engine=known)
     files = _files(subject, locate(stack, read, flags, configured=subject.configured))
     quantization, about_numbers = _quantization(subject, read, flags, files.numbers)
