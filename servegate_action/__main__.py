@@ -18,6 +18,9 @@ from servegate_action import cli
 from servegate_action.errors import Cancelled
 from servegate_action.world import World
 
+LOG_WIDTH = 140
+"""Columns of tables where there is no terminal to ask."""
+
 
 def main() -> int:
     """Run one command; returns its exit code."""
@@ -25,7 +28,7 @@ def main() -> int:
     world = World(
         environment=dict(os.environ),
         folder=Path.cwd(),
-        out=Console(soft_wrap=True, highlight=False, markup=False, emoji=False),
+        out=Console(width=None if sys.stdout.isatty() else LOG_WIDTH, highlight=False, markup=False, emoji=False),
         err=Console(stderr=True, highlight=False, markup=False, emoji=False),
     )
     return cli.run(sys.argv[1:], world)

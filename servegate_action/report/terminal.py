@@ -17,25 +17,27 @@ from servegate_action.report.wording import Language, wording
 _STYLES = {Word.PASS: "bold green", Word.REJECT: "bold red", Word.INCONCLUSIVE: "bold yellow", Word.INVALID: "bold red"}
 _SIGNS = {Mark.OK: "ok", Mark.BAD: "BAD", Mark.OPEN: "open", Mark.INFO: "info"}
 
+CELL = 26
+
 
 def terminal(j: Judgement, *, language: Language = "en") -> Group:
     """Word, sentence, checklist, advice; plain words beside every colour."""
     w = wording(language)
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("")
-    table.add_column(w.check, overflow="fold")
+    table.add_column(w.check, overflow="fold", min_width=24)
     for title in (w.baseline, w.candidate, w.change, w.allowed):
-        table.add_column(title, justify="right", overflow="fold")
-    table.add_column("", overflow="fold")
+        table.add_column(title, justify="right", no_wrap=True, max_width=CELL)
+    table.add_column("", overflow="fold", max_width=CELL)
     for row in view.rows(j, w):
         line = row.first
-        cells = (f"{row.number}", _what(row), line.baseline, line.candidate, line.whole_change, line.allowed)
-        table.add_row(*(Text(plain(cell)) for cell in cells), Text(f"{_SIGNS[row.mark]}: {plain(line.verdict)}"))
+        cells = (line.baseline, line.candidate, line.whole_change, line.allowed)
+        shown = (Text(plain(cell, max_chars=CELL)) for cell in cells)
+        table.add_row(f"{row.number}", Text(plain(_what(row))), *shown, Text(f"{_SIGNS[row.mark]}: {plain(line.verdict)}"))
     verdict = Text.assemble((j.word.value, _STYLES[j.word]), ": ", plain(view.headline(j, w).whole, max_chars=600))
     return Group(verdict, Text(""), table, *(Text(f"→ {plain(one)}") for one in j.advice), Text(""))
 
 
 def _what(row: view.RowText) -> str:
-    line = row.first
-    label = row.title if line.label.lower() == row.title.lower() else f"{row.title}: {line.label}"
-    return f"{label} {line.cell}" if line.cell else label
+    cell = row.first.cell
+    return f"{row.title} {cell}" if cell else row.title
