@@ -86,7 +86,7 @@ def tls_context(job: Job) -> ssl.SSLContext | None:
 class Connection:
     """A socket on its way, idle, or carrying one exchange."""
 
-    __slots__ = ("connected", "exchange", "fd", "pending", "ready", "slot", "sock", "tls", "uses")
+    __slots__ = ("connected", "ended_ns", "exchange", "fd", "pending", "ready", "slot", "sock", "tls", "uses")
 
     def __init__(self, job: Job, context: ssl.SSLContext | None, slot: int | None) -> None:
         self.sock = socket.socket(job.family, socket.SOCK_STREAM)
@@ -102,6 +102,7 @@ class Connection:
         self.exchange: Exchange | None = None
         self.pending: memoryview | None = None
         self.uses = 0
+        self.ended_ns = 0
         code = self.sock.connect_ex(job.address)
         if code not in {0, errno.EINPROGRESS}:
             self.close()

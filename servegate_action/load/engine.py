@@ -33,6 +33,9 @@ PAUSE_MAX_S = 0.003
 PAUSE_MIN_S = 0.0005
 SPARE_CONNECTIONS = 4
 MAX_DEPTH_EVENTS = 4096
+CLOSES_AT_ONCE_NS = 100_000_000
+"""A connection that is found closed this soon after an answer tells that the server closes after every answer, whatever
+its headers say (llama.cpp does): from then on each request gets a connection of its own, opened before it is sent."""
 
 monotonic_ns = time.monotonic_ns
 
@@ -110,6 +113,7 @@ class Engine:
         self._into = [self._buffer]
         self._offset_ns = self.clock.offset_ns
         self._pause_s = 0.0
+        self._keeps_alive = True
         self._tick_at_ns = 0
         self._reads_at_tick = 0
         self._start_ns = 0
@@ -374,6 +378,8 @@ class Engine:
         connection.exchange = None
         slot = connection.slot
         clean = framing.broken is None and framing.reusable and framing.end == len(exchange.buffer)
+        clean = clean and self._keeps_alive
+        connection.ended_ns = exchange.last_ns
         if not clean:
             self._drop(connection)
         self._store(exchange, exchange.last_ns)
@@ -394,6 +400,8 @@ class Engine:
         connection.exchange = None
         if may_resend and exchange.reused and not exchange.buffer and not exchange.resent:
             exchange.resent = True
+            if (exchange.sent_ns or 0) - connection.ended_ns < CLOSES_AT_ONCE_NS:
+                self._keeps_alive = False
             self._vacant.append((exchange.slot, exchange))
         else:
             self._fail(exchange, how if exchange.sent_ns is not None else f"cannot connect: {how}")
