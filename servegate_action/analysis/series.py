@@ -1,6 +1,6 @@
 """One metric over the rounds of a run, and what of it can be compared.
 
-A `MetricSeries` is what the metrics room hands to the verdict. `worsenings` turns it into numbers in which + is worse,
+A `MetricSeries` is what the metrics room hands to the verdict. `scores` turns it into numbers in which + is worse,
 or says in one sentence why that is not possible. A missing round, a failed p95 or a value that cannot be a measurement
 is never skipped over: the metric is then undecidable, because a comparison over the rounds that happen to be good would
 be a choice made by the result.
@@ -65,10 +65,11 @@ class Undecidable:
     worse: bool = False
 
 
-def worsenings(series: MetricSeries, *, rounds: int, used: int) -> Floats | Undecidable:
-    """d_r of the first `used` of `rounds` rounds, + is worse: ln(B/A) for latency and cost, ln(A/B) for throughput.
+def scores(series: MetricSeries, *, rounds: int, used: int) -> tuple[Floats, Floats] | Undecidable:
+    """Baseline and candidate of the first `used` of `rounds` rounds as scores, so that + is worse and d = B − A.
 
-    In percentage points d_r is the plain difference, with the same sign. Needs every one of the used rounds.
+    ln(value) for latency and cost, −ln(value) for throughput; the plain value, or its negative, in percentage points.
+    Needs every one of the used rounds.
     """
     pairs = series.pairs
     if isinstance(pairs, Absent):
@@ -79,9 +80,9 @@ def worsenings(series: MetricSeries, *, rounds: int, used: int) -> Floats | Unde
     if trouble is not None:
         return trouble
     values = np.array(pairs[:used], dtype=np.float64).reshape(used, 2)
-    scores = values if series.in_points else np.log(values)
-    change = scores[:, 1] - scores[:, 0]
-    return change if series.direction is Direction.LOWER else -change
+    upward = values if series.in_points else np.log(values)
+    worse = upward if series.direction is Direction.LOWER else -upward
+    return worse[:, 0], worse[:, 1]
 
 
 def _trouble(series: MetricSeries, pairs: tuple[Pair, ...]) -> Undecidable | None:

@@ -12,20 +12,28 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
+from typing import Literal
 
 import numpy as np
 
 from servegate_action.analysis import headline, stats
 from servegate_action.analysis.judgement import Change95, Direction, HardCheck, MetricVerdict, Outcome, Word
-from servegate_action.analysis.series import MetricSeries, Undecidable, finite_pairs, typical, worsenings
+from servegate_action.analysis.series import MetricSeries, Undecidable, finite_pairs, scores, typical
 from servegate_action.records import Absent
+
+NoiseSource = Literal["rounds", "launches"]
+"""The differences within rounds, or the launches of both stacks with a linear drift taken out."""
 
 __all__ = ["Decision", "MetricSeries", "decide"]
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What is to be said after `rounds_used` rounds. `next_look` is the round count to go on to; None ends the run."""
+    """What is to be said after `rounds_used` rounds.
+
+    `next_look` is the round count to go on to; None ends the run. `level` is a of the look that was reached. `noise` is
+    the median SD of d over gated ratios, `noise_from` what all SDs were estimated from (docs/statistics.md).
+    """
 
     word: Word
     headline: str
@@ -37,6 +45,7 @@ class Decision:
     level: float
     distinct: int
     noise: float | Absent
+    noise_from: NoiseSource
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +56,13 @@ class _Stage:
     used: int
     at_look: bool
     looks: tuple[int, ...]
-    level: float
     stopped: str | None
+
+    @property
+    def level(self) -> float:
+        """a of the look that was reached; before the first look, of the first."""
+        levels = stats.levels_for(self.looks)
+        return next(a for look, a in zip(self.looks, levels, strict=True) if look >= self.used)
 
     @property
     def next_look(self) -> int | None:
@@ -78,7 +92,8 @@ def decide(
     """
     stage = _stage(rounds, tuple(looks), stopped)
     family = _families(series)
-    metrics = _judge(series, family, stage)
+    verdicts = _judge(series, family, stage)
+    metrics = verdicts.metrics
     word = _word(metrics, checks, stage)
     facts = headline.Facts(
         word=word,
@@ -102,14 +117,15 @@ def decide(
         level=stage.level,
         distinct=facts.distinct,
         noise=_noise(metrics),
+        noise_from=verdicts.noise_from,
     )
 
 
 def _stage(rounds: int, looks: tuple[int, ...], stopped: str | None) -> _Stage:
-    level = stats.level_for(looks)
+    stats.levels_for(looks)
     reached = [look for look in looks if look <= rounds]
     used = reached[-1] if reached else max(rounds - rounds % 2, min(rounds, 1))
-    return _Stage(rounds=rounds, used=used, at_look=bool(reached), looks=looks, level=level, stopped=stopped)
+    return _Stage(rounds=rounds, used=used, at_look=bool(reached), looks=looks, stopped=stopped)
 
 
 def _families(series: Sequence[MetricSeries]) -> list[int]:
@@ -122,30 +138,42 @@ def _families(series: Sequence[MetricSeries]) -> list[int]:
 # ---------------------------------------------------------------- each metric
 
 
-def _judge(series: Sequence[MetricSeries], family: list[int], stage: _Stage) -> tuple[MetricVerdict, ...]:
+@dataclass(frozen=True, slots=True)
+class _Verdicts:
+    """All metrics at one look, and where their noise was estimated from."""
+
+    metrics: tuple[MetricVerdict, ...]
+    noise_from: NoiseSource
+
+
+def _judge(series: Sequence[MetricSeries], family: list[int], stage: _Stage) -> _Verdicts:
     """All metrics at one look. Fewer than two rounds have no spread: every metric is then undecided."""
-    columns = [worsenings(one, rounds=stage.rounds, used=stage.used) for one in series]
-    if stage.used < 2:
+    if stage.used < 2 or not series:
         early = Undecidable("one round has no spread" if stage.used else "no complete round")
-        return tuple(_undecided(one, early, stage) for one in series)
+        return _Verdicts(tuple(_undecided(one, early, stage) for one in series), "rounds")
+    columns = [scores(one, rounds=stage.rounds, used=stage.used) for one in series]
     blank = np.zeros(stage.used)
-    d = np.stack([blank if isinstance(one, Undecidable) else one for one in columns], axis=-1) if columns else None
-    if d is None:
-        return ()
-    rule = stats.Rule(
+    pairs = [(blank, blank) if isinstance(column, Undecidable) else column for column in columns]
+    baseline, candidate = (np.stack([pair[side] for pair in pairs], axis=-1) for side in (0, 1))
+    judged = stats.judge(baseline, candidate, _rule(series, family), stage.level)
+    families = len(set(family) - {-1})
+    return _Verdicts(
+        tuple(
+            _undecided(one, column, stage)
+            if isinstance(column, Undecidable)
+            else _decided(one, _Cell.of(judged, index), stage, families)
+            for index, (one, column) in enumerate(zip(series, columns, strict=True))
+        ),
+        "rounds" if bool(judged.paired) else "launches",
+    )
+
+
+def _rule(series: Sequence[MetricSeries], family: list[int]) -> stats.Rule:
+    return stats.Rule(
         margin=np.array([one.margin for one in series]),
         sd_floor=np.array([one.sd_floor for one in series]),
         family=np.array(family, dtype=np.intp),
         may_pass=np.array([_enough(one) for one in series]),
-        level=stage.level,
-    )
-    judged = stats.judge(d, rule)
-    families = len(set(family) - {-1})
-    return tuple(
-        _undecided(one, column, stage)
-        if isinstance(column, Undecidable)
-        else _decided(one, _Cell.of(judged, index), stage, families)
-        for index, (one, column) in enumerate(zip(series, columns, strict=True))
     )
 
 
@@ -159,6 +187,7 @@ class _Cell:
 
     mean: float
     sd: float
+    df: float
     half: float
     p: float
     p_adjusted: float
@@ -173,6 +202,7 @@ class _Cell:
         return cls(
             mean=float(judged.mean[index]),
             sd=float(judged.sd[index]),
+            df=float(judged.df[index]),
             half=float(judged.half[index]),
             p=float(judged.p[index]),
             p_adjusted=float(judged.p_adjusted[index]),
@@ -188,9 +218,8 @@ def _decided(series: MetricSeries, cell: _Cell, stage: _Stage, families: int) ->
     outcome = _outcome(cell, at_look=stage.at_look)
     baseline, candidate = typical(series, used=stage.used)
     open_still = stage.at_look and outcome not in (Outcome.PASS, Outcome.REJECT) and _enough(series)
-    seen = stats.detectable(
-        margin=series.margin, sd=cell.sd, rounds=stage.horizon, level=stage.level, families=families
-    )
+    spread = stats.Spread(sd=cell.sd, df=cell.df, rounds=stage.used)
+    seen = stats.detectable(spread, margin=series.margin, looks=stage.looks, rounds=stage.horizon, families=families)
     return MetricVerdict(
         key=series.key,
         unit=series.unit,
@@ -211,7 +240,7 @@ def _decided(series: MetricSeries, cell: _Cell, stage: _Stage, families: int) ->
         better=stage.at_look and cell.better,
         noise_sd=cell.sd,
         detectable=seen if series.in_points else _relative(seen),
-        projected_rounds=_projected(series, cell, stage, families) if open_still else None,
+        projected_rounds=_projected(series, spread, cell.mean, stage, families) if open_still else None,
     )
 
 
@@ -223,9 +252,9 @@ def _outcome(cell: _Cell, *, at_look: bool) -> Outcome:
     return Outcome.SUSPECT if cell.beyond else Outcome.UNCERTAIN
 
 
-def _projected(series: MetricSeries, cell: _Cell, stage: _Stage, families: int) -> int | None:
+def _projected(series: MetricSeries, spread: stats.Spread, mean: float, stage: _Stage, families: int) -> int | None:
     return stats.rounds_to_decide(
-        mean=cell.mean, sd=cell.sd, margin=series.margin, rounds=stage.rounds, looks=stage.looks, families=families
+        spread, mean=mean, margin=series.margin, looks=stage.looks, rounds=stage.rounds, families=families
     )
 
 
