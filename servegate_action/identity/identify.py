@@ -193,7 +193,9 @@ def _quantization(
     told = read.numbers.over(flags.numbers)
     weights, wrong = _weights(told.weights, files.weights)
     compute = told.compute or files.compute
-    activations = told.activations or _activations(told.weights, weights, files.activations) or compute
+    activations = (
+        told.activations or _activations(told.weights, weights, files.activations) or compute or files.activations
+    )
     kv_cache = told.kv_cache or files.kv_cache or _cache_like(compute, flags)
     declared = subject.stack.quantization or subject.model.quantization
     if declared is not None and weights is not None and not agrees(declared, weights.value):
@@ -239,10 +241,13 @@ def _family(name: str) -> str:
 
 
 def _activations(told: Fact | None, weights: Fact | None, stored: Fact | None) -> Fact | None:
-    """`fp8` applied while loading quantizes activations as well (vLLM and SGLang do so dynamically)."""
+    """Quantized ones, if any: otherwise they are in the compute dtype.
+
+    `fp8` applied while loading quantizes activations as well (vLLM and SGLang do so dynamically).
+    """
     if told is not None and weights is told and told.value.startswith("fp8"):
         return Fact("fp8_e4m3", told.evidence, f"{told.source}: dynamic activations")
-    return stored
+    return stored if stored is not None and stored.value not in FLOATS else None
 
 
 def _cache_like(compute: Fact | None, flags: Flags) -> Fact | None:
