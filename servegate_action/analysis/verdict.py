@@ -21,10 +21,10 @@ from servegate_action.analysis.judgement import Change95, Direction, HardCheck, 
 from servegate_action.analysis.series import MetricSeries, Undecidable, finite_pairs, scores, typical
 from servegate_action.records import Absent
 
+__all__ = ["Decision", "MetricSeries", "NoiseSource", "decide"]
+
 NoiseSource = Literal["rounds", "launches"]
 """The differences within rounds, or the launches of both stacks with a linear drift taken out."""
-
-__all__ = ["Decision", "MetricSeries", "decide"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,34 +48,6 @@ class Decision:
     noise_from: NoiseSource
 
 
-@dataclass(frozen=True, slots=True)
-class _Stage:
-    """Where in its schedule a run stands. `used`: rounds that count; `at_look`: whether they may decide anything."""
-
-    rounds: int
-    used: int
-    at_look: bool
-    looks: tuple[int, ...]
-    stopped: str | None
-
-    @property
-    def level(self) -> float:
-        """a of the look that was reached; before the first look, of the first."""
-        levels = stats.levels_for(self.looks)
-        return next(a for look, a in zip(self.looks, levels, strict=True) if look >= self.used)
-
-    @property
-    def next_look(self) -> int | None:
-        """The next look, when the run may go on."""
-        later = [look for look in self.looks if look > self.rounds]
-        return later[0] if later and self.stopped is None else None
-
-    @property
-    def horizon(self) -> int:
-        """The round count that the power forecast speaks of: where an undecided metric would have been looked at last."""
-        return self.looks[-1] if self.stopped is None else max(self.used, 2)
-
-
 def decide(
     series: Sequence[MetricSeries],
     checks: Sequence[HardCheck],
@@ -92,18 +64,20 @@ def decide(
     """
     stage = _stage(rounds, tuple(looks), stopped)
     family = _families(series)
-    verdicts = _judge(series, family, stage)
-    metrics = verdicts.metrics
-    word = _word(metrics, checks, stage)
+    findings, noise_from = _findings(series, family, stage)
+    word = _word(findings, checks, stage)
+    next_look = None if word is not Word.INCONCLUSIVE or _hopeless(findings, checks, stage) else stage.next_look
+    horizon = stage.used if word is Word.INCONCLUSIVE and next_look is None else stage.looks[-1]
+    metrics = tuple(_verdict(finding, stage, horizon) for finding in findings)
     facts = headline.Facts(
         word=word,
         metrics=metrics,
         checks=tuple(checks),
-        distinct=len(set(family) - {-1}),
+        distinct=_count(family),
         rounds_used=stage.used,
         rounds_measured=rounds,
         rounds_planned=stage.looks[-1],
-        next_look=_next_look(word, metrics, checks, stage),
+        next_look=next_look,
         stopped=stopped,
     )
     return Decision(
@@ -112,20 +86,43 @@ def decide(
         advice=headline.advice(facts),
         metrics=metrics,
         rejected=headline.rejected(facts),
-        next_look=facts.next_look,
+        next_look=next_look,
         rounds_used=stage.used,
         level=stage.level,
         distinct=facts.distinct,
-        noise=_noise(metrics),
-        noise_from=verdicts.noise_from,
+        noise=_median_noise(metrics),
+        noise_from=noise_from,
     )
 
 
+# ---------------------------------------------------------------- where a run stands
+
+
+@dataclass(frozen=True, slots=True)
+class _Stage:
+    """Where in its schedule a run stands. `used`: rounds that count; `at_look`: whether they may decide anything."""
+
+    rounds: int
+    used: int
+    at_look: bool
+    looks: tuple[int, ...]
+    level: float
+    stopped: str | None
+
+    @property
+    def next_look(self) -> int | None:
+        """The next look, when the run may go on."""
+        later = [look for look in self.looks if look > self.rounds]
+        return later[0] if later and self.stopped is None else None
+
+
 def _stage(rounds: int, looks: tuple[int, ...], stopped: str | None) -> _Stage:
-    stats.levels_for(looks)
+    """Before the first look the largest even number of rounds is shown, and the single one if there is no more."""
+    levels = stats.levels_for(looks)
     reached = [look for look in looks if look <= rounds]
     used = reached[-1] if reached else max(rounds - rounds % 2, min(rounds, 1))
-    return _Stage(rounds=rounds, used=used, at_look=bool(reached), looks=looks, stopped=stopped)
+    level = levels[max(len(reached) - 1, 0)]
+    return _Stage(rounds=rounds, used=used, at_look=bool(reached), looks=looks, level=level, stopped=stopped)
 
 
 def _families(series: Sequence[MetricSeries]) -> list[int]:
@@ -135,37 +132,61 @@ def _families(series: Sequence[MetricSeries]) -> list[int]:
     return [number[key] if one.gated else -1 for key, one in zip(keys, series, strict=True)]
 
 
+def _count(family: Sequence[int]) -> int:
+    """m: the distinct gated metrics."""
+    return len(set(family) - {-1})
+
+
 # ---------------------------------------------------------------- each metric
 
 
 @dataclass(frozen=True, slots=True)
-class _Verdicts:
-    """All metrics at one look, and where their noise was estimated from."""
+class _Test:
+    """One metric's column of `stats.Judged`, as plain numbers; `families` is Holm's m."""
 
-    metrics: tuple[MetricVerdict, ...]
-    noise_from: NoiseSource
+    mean: float
+    half: float
+    spread: stats.Spread
+    p: float
+    p_adjusted: float
+    worse: bool
+    better: bool
+    families: int
 
 
-def _judge(series: Sequence[MetricSeries], family: list[int], stage: _Stage) -> _Verdicts:
+@dataclass(frozen=True, slots=True)
+class _Finding:
+    """What a look found of one metric: its outcome, and the test behind it or why there is none."""
+
+    series: MetricSeries
+    outcome: Outcome
+    test: _Test | Undecidable
+
+    @property
+    def can_pass(self) -> bool:
+        """Whether more rounds could show it to be good."""
+        return isinstance(self.test, _Test) and _enough(self.series)
+
+
+def _findings(
+    series: Sequence[MetricSeries], family: list[int], stage: _Stage
+) -> tuple[tuple[_Finding, ...], NoiseSource]:
     """All metrics at one look. Fewer than two rounds have no spread: every metric is then undecided."""
     if stage.used < 2 or not series:
         early = Undecidable("one round has no spread" if stage.used else "no complete round")
-        return _Verdicts(tuple(_undecided(one, early, stage) for one in series), "rounds")
+        return tuple(_Finding(one, Outcome.ABSENT, early) for one in series), "rounds"
     columns = [scores(one, rounds=stage.rounds, used=stage.used) for one in series]
     blank = np.zeros(stage.used)
     pairs = [(blank, blank) if isinstance(column, Undecidable) else column for column in columns]
     baseline, candidate = (np.stack([pair[side] for pair in pairs], axis=-1) for side in (0, 1))
     judged = stats.judge(baseline, candidate, _rule(series, family), stage.level)
-    families = len(set(family) - {-1})
-    return _Verdicts(
-        tuple(
-            _undecided(one, column, stage)
-            if isinstance(column, Undecidable)
-            else _decided(one, _Cell.of(judged, index), stage, families)
-            for index, (one, column) in enumerate(zip(series, columns, strict=True))
-        ),
-        "rounds" if bool(judged.paired) else "launches",
+    findings = tuple(
+        _Finding(one, Outcome.SUSPECT if column.worse else Outcome.ABSENT, column)
+        if isinstance(column, Undecidable)
+        else _Finding(one, _outcome(judged, index, at_look=stage.at_look), _test(judged, index, stage, _count(family)))
+        for index, (one, column) in enumerate(zip(series, columns, strict=True))
     )
+    return findings, "rounds" if bool(judged.paired) else "launches"
 
 
 def _rule(series: Sequence[MetricSeries], family: list[int]) -> stats.Rule:
@@ -181,131 +202,34 @@ def _enough(series: MetricSeries) -> bool:
     return series.requests is None or series.requests >= stats.LEAST_REQUESTS_FOR_P95
 
 
-@dataclass(frozen=True, slots=True)
-class _Cell:
-    """One metric's column of `stats.Judged`, as plain numbers."""
-
-    mean: float
-    sd: float
-    df: float
-    half: float
-    p: float
-    p_adjusted: float
-    passed: bool
-    rejected: bool
-    beyond: bool
-    worse: bool
-    better: bool
-
-    @classmethod
-    def of(cls, judged: stats.Judged, index: int) -> _Cell:
-        return cls(
-            mean=float(judged.mean[index]),
-            sd=float(judged.sd[index]),
-            df=float(judged.df[index]),
-            half=float(judged.half[index]),
-            p=float(judged.p[index]),
-            p_adjusted=float(judged.p_adjusted[index]),
-            passed=bool(judged.passed[index]),
-            rejected=bool(judged.rejected[index]),
-            beyond=bool(judged.beyond[index]),
-            worse=bool(judged.worse[index]),
-            better=bool(judged.better[index]),
-        )
-
-
-def _decided(series: MetricSeries, cell: _Cell, stage: _Stage, families: int) -> MetricVerdict:
-    outcome = _outcome(cell, at_look=stage.at_look)
-    baseline, candidate = typical(series, used=stage.used)
-    open_still = stage.at_look and outcome not in (Outcome.PASS, Outcome.REJECT) and _enough(series)
-    spread = stats.Spread(sd=cell.sd, df=cell.df, rounds=stage.used)
-    seen = stats.detectable(spread, margin=series.margin, looks=stage.looks, rounds=stage.horizon, families=families)
-    return MetricVerdict(
-        key=series.key,
-        unit=series.unit,
-        direction=series.direction,
-        baseline=baseline,
-        candidate=candidate,
-        per_round=finite_pairs(series, used=stage.used),
-        requests=series.requests,
-        change=_change(series, cell, stage),
-        limit=series.limit,
-        gated=series.gated,
-        why_not_gated=series.why_not_gated,
-        outcome=outcome,
-        p_value=cell.p,
-        p_adjusted=cell.p_adjusted if series.gated else None,
-        counted_with=series.copy_of,
-        worse_within_allowance=outcome is Outcome.PASS and cell.worse,
-        better=stage.at_look and cell.better,
-        noise_sd=cell.sd,
-        detectable=seen if series.in_points else _relative(seen),
-        projected_rounds=_projected(series, spread, cell.mean, stage, families) if open_still else None,
-    )
-
-
-def _outcome(cell: _Cell, *, at_look: bool) -> Outcome:
-    if at_look and cell.rejected:
+def _outcome(judged: stats.Judged, index: int, *, at_look: bool) -> Outcome:
+    if at_look and judged.rejected[index]:
         return Outcome.REJECT
-    if at_look and cell.passed:
+    if at_look and judged.passed[index]:
         return Outcome.PASS
-    return Outcome.SUSPECT if cell.beyond else Outcome.UNCERTAIN
+    return Outcome.SUSPECT if judged.beyond[index] else Outcome.UNCERTAIN
 
 
-def _projected(series: MetricSeries, spread: stats.Spread, mean: float, stage: _Stage, families: int) -> int | None:
-    return stats.rounds_to_decide(
-        spread, mean=mean, margin=series.margin, looks=stage.looks, rounds=stage.rounds, families=families
-    )
-
-
-def _change(series: MetricSeries, cell: _Cell, stage: _Stage) -> Change95:
-    """Candidate against baseline with its real sign: for higher-is-better the sign of d is turned back."""
-    lower, upper = cell.mean - cell.half, cell.mean + cell.half
-    ends = (cell.mean, lower, upper) if series.direction is Direction.LOWER else (-cell.mean, -upper, -lower)
-    point, low, high = ends if series.in_points else map(_relative, ends)
-    unit = series.limit.unit
-    return Change95(point=point, low=low, high=high, level=1.0 - 2.0 * stage.level, rounds=stage.used, unit=unit)
-
-
-def _relative(log_ratio: float) -> float:
-    """exp(x) − 1, kept finite: beyond e^700 no measurement can tell the difference."""
-    return math.expm1(min(log_ratio, 700.0))
-
-
-def _undecided(series: MetricSeries, why: Undecidable, stage: _Stage) -> MetricVerdict:
-    """A metric that cannot be tested: ABSENT, or SUSPECT when what is known speaks against the candidate."""
-    baseline, candidate = typical(series, used=stage.used)
-    return MetricVerdict(
-        key=series.key,
-        unit=series.unit,
-        direction=series.direction,
-        baseline=baseline,
-        candidate=candidate,
-        per_round=finite_pairs(series, used=stage.used),
-        requests=series.requests,
-        change=Absent(absent=why.reason),
-        limit=series.limit,
-        gated=series.gated,
-        why_not_gated=series.why_not_gated,
-        outcome=Outcome.SUSPECT if why.worse else Outcome.ABSENT,
-        p_value=None,
-        p_adjusted=None,
-        counted_with=series.copy_of,
-        worse_within_allowance=False,
-        better=False,
-        noise_sd=None,
-        detectable=None,
-        projected_rounds=None,
+def _test(judged: stats.Judged, index: int, stage: _Stage, families: int) -> _Test:
+    return _Test(
+        mean=float(judged.mean[index]),
+        half=float(judged.half[index]),
+        spread=stats.Spread(sd=float(judged.sd[index]), df=float(judged.df[index]), rounds=stage.used),
+        p=float(judged.p[index]),
+        p_adjusted=float(judged.p_adjusted[index]),
+        worse=bool(judged.worse[index]),
+        better=bool(judged.better[index]),
+        families=families,
     )
 
 
 # ---------------------------------------------------------------- the gate
 
 
-def _word(metrics: Sequence[MetricVerdict], checks: Sequence[HardCheck], stage: _Stage) -> Word:
-    """INVALID before all else, then REJECT, then PASS; REJECT and PASS at a look only."""
+def _word(findings: Sequence[_Finding], checks: Sequence[HardCheck], stage: _Stage) -> Word:
+    """INVALID before all else, then REJECT, then PASS; REJECT and PASS at a look only. Nothing gated is no PASS."""
     failed = {check.kind for check in checks if not check.ok}
-    outcomes = {metric.outcome for metric in metrics if metric.gated}
+    outcomes = {finding.outcome for finding in findings if finding.series.gated}
     if "invalid" in failed:
         return Word.INVALID
     if not stage.at_look:
@@ -317,28 +241,84 @@ def _word(metrics: Sequence[MetricVerdict], checks: Sequence[HardCheck], stage: 
     return Word.INCONCLUSIVE
 
 
-def _next_look(word: Word, metrics: Sequence[MetricVerdict], checks: Sequence[HardCheck], stage: _Stage) -> int | None:
-    """Where to go on to. None when decided, when rounds are spent, or when no number of rounds can bring a PASS.
+def _hopeless(findings: Sequence[_Finding], checks: Sequence[HardCheck], stage: _Stage) -> bool:
+    """Whether a look has found that no number of rounds can bring a PASS, so that going on would waste GPU time.
 
-    A PASS is out of reach once a look has found a gated metric that cannot be tested, has too few requests for its
-    percentile, or fails a check that only allows INCONCLUSIVE: going on would cost GPU time and change nothing.
+    That is so when nothing is gated, when a gated metric cannot be tested or has too few requests for its percentile,
+    and when a check failed that allows INCONCLUSIVE at best.
     """
-    if word is not Word.INCONCLUSIVE:
-        return None
-    gated = [metric for metric in metrics if metric.gated]
-    hopeless = (
-        not gated
-        or any(isinstance(metric.change, Absent) or _too_few(metric) for metric in gated)
-        or any(check.kind == "inconclusive" and not check.ok for check in checks)
-    )
-    return None if stage.at_look and hopeless else stage.next_look
+    gated = [finding for finding in findings if finding.series.gated]
+    capped = any(check.kind == "inconclusive" and not check.ok for check in checks)
+    return stage.at_look and (capped or not gated or not all(finding.can_pass for finding in gated))
 
 
-def _too_few(metric: MetricVerdict) -> bool:
-    return metric.requests is not None and metric.requests < stats.LEAST_REQUESTS_FOR_P95
-
-
-def _noise(metrics: Sequence[MetricVerdict]) -> float | Absent:
-    """The median SD of d over the gated metrics that are compared as ratios."""
+def _median_noise(metrics: Sequence[MetricVerdict]) -> float | Absent:
     known = [m.noise_sd for m in metrics if m.gated and m.noise_sd is not None and m.limit.unit == "ratio"]
     return median(known) if known else Absent(absent="no gated metric was measured in two rounds")
+
+
+# ---------------------------------------------------------------- laying out
+
+
+def _verdict(finding: _Finding, stage: _Stage, horizon: int) -> MetricVerdict:
+    """A finding with its numbers turned back into the units and the sign that people read."""
+    series, test = finding.series, finding.test
+    baseline, candidate = typical(series, used=stage.used)
+    tested = None if isinstance(test, Undecidable) else test
+    return MetricVerdict(
+        key=series.key,
+        unit=series.unit,
+        direction=series.direction,
+        baseline=baseline,
+        candidate=candidate,
+        per_round=finite_pairs(series, used=stage.used),
+        requests=series.requests,
+        change=Absent(absent=test.reason) if isinstance(test, Undecidable) else _change(series, test, stage),
+        limit=series.limit,
+        gated=series.gated,
+        why_not_gated=series.why_not_gated,
+        outcome=finding.outcome,
+        p_value=tested.p if tested else None,
+        p_adjusted=tested.p_adjusted if tested and series.gated else None,
+        counted_with=series.copy_of,
+        worse_within_allowance=tested is not None and finding.outcome is Outcome.PASS and tested.worse,
+        better=tested is not None and stage.at_look and tested.better,
+        noise_sd=tested.spread.sd if tested else None,
+        detectable=_detectable(series, tested, stage, horizon) if tested else None,
+        projected_rounds=_projected(finding, tested, stage) if tested else None,
+    )
+
+
+def _change(series: MetricSeries, test: _Test, stage: _Stage) -> Change95:
+    """Candidate against baseline with its real sign: for higher-is-better the sign of d is turned back."""
+    lower, upper = test.mean - test.half, test.mean + test.half
+    ends = (test.mean, lower, upper) if series.direction is Direction.LOWER else (-test.mean, -upper, -lower)
+    point, low, high = ends if series.in_points else map(_relative, ends)
+    unit = series.limit.unit
+    return Change95(point=point, low=low, high=high, level=1.0 - 2.0 * stage.level, rounds=stage.used, unit=unit)
+
+
+def _relative(log_ratio: float) -> float:
+    """exp(x) − 1, kept finite: beyond e^700 no measurement can tell the difference."""
+    return math.expm1(min(log_ratio, 700.0))
+
+
+def _detectable(series: MetricSeries, test: _Test, stage: _Stage, horizon: int) -> float:
+    """What would have been rejected nine times out of ten, by the round count at which the run would have ended."""
+    rounds = max(horizon, 2)
+    seen = stats.detectable(test.spread, margin=series.margin, looks=stage.looks, rounds=rounds, families=test.families)
+    return seen if series.in_points else _relative(seen)
+
+
+def _projected(finding: _Finding, test: _Test, stage: _Stage) -> int | None:
+    """How many rounds would decide an undecided metric. Not said before the first look, nor where none would."""
+    if finding.outcome in (Outcome.PASS, Outcome.REJECT) or not stage.at_look or not finding.can_pass:
+        return None
+    return stats.rounds_to_decide(
+        test.spread,
+        mean=test.mean,
+        margin=finding.series.margin,
+        looks=stage.looks,
+        rounds=stage.rounds,
+        families=test.families,
+    )
