@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import gzip
+import itertools
 import resource
 import subprocess
 import sys
@@ -94,7 +95,7 @@ def _judge(folder: Path, bound_seconds: float, bound_mb: float) -> int:
     events = sum(len(request.token_ns) for launch in data.values() for request in launch.requests)
     total = times[-1] - times[0]
     peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    steps = [f"{end - start:.2f} s" for start, end in zip(times, times[1:], strict=False)]
+    steps = [f"{end - start:.2f} s" for start, end in itertools.pairwise(times)]
     print(f"{events:,} token events in {requests:,} requests, {len(judgement.metrics)} metrics: {judgement.word}")
     print(
         f"read {steps[0]}, judge {steps[1]}, trace {steps[2]} ({len(csv):,} B), report {steps[3]} ({sum(map(len, texts)):,} B)"

@@ -162,11 +162,6 @@ def busy_only(operation: Operation, prices: Prices) -> float:
     return MILLION * operation.gpus * prices.usd_per_gpu_hour / (SECONDS_PER_HOUR * operation.output_tokens_per_second)
 
 
-def gpu_seconds_per_1m(operation: Operation) -> float:
-    """10⁶·n / X: the cost per 1M output tokens in the only currency that needs no price."""
-    return MILLION * operation.gpus / operation.output_tokens_per_second
-
-
 def tokens_per_joule(operation: Operation, *, grid_factor: float = 1.0) -> MaybeFloat:
     """X / P while busy (= tok/s per W). × efficiency / board_to_server gives it at the grid."""
     busy = operation.power.busy_w

@@ -330,10 +330,9 @@ def quantile_with_delays(warm_s: FloatArray, weights: FloatArray, delays: Delays
         return (1.0 - delays.share) * direct + delays.share * waited
 
     finite = values[np.isfinite(values)]
-    low = 0.0
-    high = float(finite[-1] + delays.seconds[-1]) if finite.size else 0.0
-    if not finite.size or below(high) < share - RANK_TOLERANCE:
+    if reached[finite.size] < share - RANK_TOLERANCE:
         return float(np.inf)
+    low, high = 0.0, float(finite[-1] + delays.seconds[-1]) * (1.0 + 1e-9)
     while high - low > 1e-9 * high:
         middle = 0.5 * (low + high)
         low, high = (low, middle) if below(middle) >= share - RANK_TOLERANCE else (middle, high)

@@ -71,7 +71,9 @@ def request(
     )
 
 
-def failed(*, error: str | None = "HTTP 503", requested: int = 4, name: str = "f", cell: str = "chat/1") -> RequestRecord:
+def failed(
+    *, error: str | None = "HTTP 503", requested: int = 4, name: str = "f", cell: str = "chat/1"
+) -> RequestRecord:
     """A request that got nothing back."""
     return request((), name=name, cell=cell, ok=False, error=error, requested=requested, end_ns=1)
 
@@ -107,7 +109,7 @@ def plan(
     """One operating point."""
     return CellPlan(
         id=cell,
-        name=cell.split("/")[0],
+        name=cell.split("/", maxsplit=1)[0],
         prompt_tokens=100,
         output_tokens=output_tokens,
         concurrency=concurrency if rate is None else None,
@@ -119,7 +121,12 @@ def plan(
 
 
 def run(
-    cell: str = "chat/1", *, start: int = 0, end: int = 10 * S, ended: int | None = None, health: ClientHealth | None = None
+    cell: str = "chat/1",
+    *,
+    start: int = 0,
+    end: int = 10 * S,
+    ended: int | None = None,
+    health: ClientHealth | None = None,
 ) -> CellRun:
     """One cell measured, steady from `start` to `end`."""
     return CellRun(

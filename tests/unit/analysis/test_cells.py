@@ -166,7 +166,9 @@ def test_a_single_event_holds_all_its_tokens() -> None:
 
 @given(
     st.lists(
-        st.tuples(st.integers(2, 12), st.integers(0, 30), st.one_of(st.none(), st.integers(1, 5))), min_size=1, max_size=20
+        st.tuples(st.integers(2, 12), st.integers(0, 30), st.one_of(st.none(), st.integers(1, 5))),
+        min_size=1,
+        max_size=20,
     )
 )
 def test_the_tokens_of_all_events_add_up_to_n(shapes: list[tuple[int, int, int | None]]) -> None:
