@@ -32,7 +32,7 @@ PAGE = 100
 MOST_PAGES = 100  # 10,000 comments; GitHub itself stops listing far below what a thread can hold
 
 
-class Kind(StrEnum):
+class Refusal(StrEnum):
     """Why GitHub did not do what it was asked; one word for each thing that a user can do about it."""
 
     BAD_TOKEN = "bad token"  # noqa: S105 - a word, not a secret
@@ -51,7 +51,7 @@ class Kind(StrEnum):
 class Refused(PublishFailed):
     """GitHub did not do what it was asked. `status` is the HTTP status, None when no answer came."""
 
-    def __init__(self, kind: Kind, *, status: int | None, message: str, retry_after_s: float | None = None) -> None:
+    def __init__(self, kind: Refusal, *, status: int | None, message: str, retry_after_s: float | None = None) -> None:
         shown = f"{status} {message}" if status is not None else message
         super().__init__(f"GitHub: {kind.value} ({shown})")
         self.kind = kind
@@ -62,7 +62,7 @@ class Refused(PublishFailed):
     @property
     def unclear(self) -> bool:
         """True when the request may have been carried out all the same."""
-        return self.kind in (Kind.SERVER, Kind.UNREACHABLE)
+        return self.kind in (Refusal.SERVER, Refusal.UNREACHABLE)
 
 
 class Clock(Protocol):
@@ -185,7 +185,7 @@ class Api:
 
         def may_repeat(error: BaseException) -> bool:
             return isinstance(error, Refused) and (
-                error.kind is Kind.RATE_LIMITED or (error.unclear and repeatable and error.status != 501)
+                error.kind is Refusal.RATE_LIMITED or (error.unclear and repeatable and error.status != 501)
             )
 
         retrying = tenacity.Retrying(
@@ -211,10 +211,10 @@ class Api:
         except GithubException as error:
             raise _refusal(error) from error
         except (requests.RequestException, urllib3.exceptions.HTTPError, OSError) as error:
-            raise Refused(Kind.UNREACHABLE, status=None, message=_reason(error)) from error
+            raise Refused(Refusal.UNREACHABLE, status=None, message=_reason(error)) from error
         except (AssertionError, RuntimeError, ValueError) as error:
             # PyGithub: an address on another host, a redirect that it does not follow, JSON that is none.
-            raise Refused(Kind.SERVER, status=None, message=_reason(error)) from error
+            raise Refused(Refusal.SERVER, status=None, message=_reason(error)) from error
 
 
 class _Login(Answer):
@@ -236,7 +236,7 @@ def _read(found: object, model: type[A]) -> A:
         fields = ", ".join(
             ".".join(str(part) for part in problem["loc"]) or "(all of it)" for problem in error.errors()
         )
-        raise Refused(Kind.SERVER, status=None, message=f"an answer without {fields}") from error
+        raise Refused(Refusal.SERVER, status=None, message=f"an answer without {fields}") from error
 
 
 def _entries(found: object) -> list[object]:
@@ -246,7 +246,7 @@ def _entries(found: object) -> list[object]:
         for value in found.values():
             if isinstance(value, list):
                 return value
-    raise Refused(Kind.SERVER, status=None, message="a list was asked for, and something else came")
+    raise Refused(Refusal.SERVER, status=None, message="a list was asked for, and something else came")
 
 
 def _refusal(error: GithubException) -> Refused:
@@ -266,27 +266,27 @@ def _message(error: GithubException) -> str:
     return "; ".join(parts)[:500]
 
 
-def _kind(status: int, message: str, headers: Mapping[str, str]) -> Kind:
+def _kind(status: int, message: str, headers: Mapping[str, str]) -> Refusal:
     lower = message.lower()
     if status == 401:
-        return Kind.BAD_TOKEN
+        return Refusal.BAD_TOKEN
     if status == 429 or (status == 403 and ("rate limit" in lower or "retry-after" in headers)):
-        return Kind.RATE_LIMITED
+        return Refusal.RATE_LIMITED
     if status == 403:
         return _forbidden(lower)
     if status == 422:
-        return Kind.TOO_LONG if "too long" in lower or "too_long" in lower or "maximum" in lower else Kind.INVALID
+        return Refusal.TOO_LONG if "too long" in lower or "too_long" in lower or "maximum" in lower else Refusal.INVALID
     if status >= 500:
-        return Kind.SERVER
-    return {404: Kind.NOT_FOUND, 410: Kind.GONE}.get(status, Kind.INVALID)
+        return Refusal.SERVER
+    return {404: Refusal.NOT_FOUND, 410: Refusal.GONE}.get(status, Refusal.INVALID)
 
 
-def _forbidden(message: str) -> Kind:
+def _forbidden(message: str) -> Refusal:
     if "locked" in message:
-        return Kind.LOCKED
+        return Refusal.LOCKED
     if "not accessible by" in message or "read-only" in message or "read only" in message:
-        return Kind.READ_ONLY
-    return Kind.FORBIDDEN
+        return Refusal.READ_ONLY
+    return Refusal.FORBIDDEN
 
 
 def _retry_after_s(headers: Mapping[str, str]) -> float | None:

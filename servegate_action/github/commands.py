@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from servegate_action.github import pulls
-from servegate_action.github.api import Answer, Api, Kind, Refused
+from servegate_action.github.api import Answer, Api, Refusal, Refused
 from servegate_action.github.degrade import Feature, Lost, explain
 from servegate_action.github.event import Event, Thread
 from servegate_action.github.outputs import guard_line
@@ -137,7 +137,7 @@ def _ask(feature: Feature, question: Callable[[], A]) -> A:
     try:
         return question()
     except Refused as refused:
-        if feature is Feature.COMMANDER and refused.kind is Kind.NOT_FOUND:
+        if feature is Feature.COMMANDER and refused.kind is Refusal.NOT_FOUND:
             raise _NotAllowed("the commenter is no collaborator of this repository") from refused
         raise _NotAllowed(
             f"{feature.value} failed, so the command is not carried out", (explain(feature, refused),)

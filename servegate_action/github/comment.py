@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from servegate_action.github.api import Answer, Api, Kind, Refused
+from servegate_action.github.api import Answer, Api, Refusal, Refused
 from servegate_action.github.inputs import CommentWhen, RunId
 
 LADDER = (60_000, 40_000, 20_000, 8_000, 2_000)
@@ -202,9 +202,9 @@ class _Desk:
             try:
                 return self._change(target, body) if target is not None else self._create(body)
             except Refused as refused:
-                if target is not None and refused.kind is Kind.NOT_FOUND:
+                if target is not None and refused.kind is Refusal.NOT_FOUND:
                     return None
-                if refused.kind is not Kind.TOO_LONG or position == len(LADDER) - 1:
+                if refused.kind is not Refusal.TOO_LONG or position == len(LADDER) - 1:
                     raise
         raise AssertionError("the ladder has a last rung")
 
@@ -273,7 +273,7 @@ class _Desk:
         try:
             return self._as_ours(self._api.get(self._api.path("issues", "comments", comment_id), _Comment))
         except Refused as refused:
-            if refused.kind in (Kind.NOT_FOUND, Kind.GONE):
+            if refused.kind in (Refusal.NOT_FOUND, Refusal.GONE):
                 return None
             raise
 
@@ -281,7 +281,7 @@ class _Desk:
         try:
             self._api.delete(self._api.path("issues", "comments", comment_id))
         except Refused as refused:
-            if refused.kind is not Kind.NOT_FOUND:  # somebody else collapsed it: the same result
+            if refused.kind is not Refusal.NOT_FOUND:  # somebody else collapsed it: the same result
                 raise
 
     def _as_ours(self, row: _Comment) -> _Ours | None:

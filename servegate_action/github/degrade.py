@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from servegate_action.github.api import Kind, Refused
+from servegate_action.github.api import Refusal, Refused
 from servegate_action.github.outputs import guard_line
 
 
@@ -69,22 +69,22 @@ TABLE: Mapping[Feature, Row] = {
 
 _ALWAYS_THERE = frozenset({"metadata"})  # every token has it; it cannot be asked for in a workflow
 
-REASONS: Mapping[Kind, str] = {
-    Kind.BAD_TOKEN: "GitHub does not know the token; it may have expired (a job's token lives as long as the job)",
-    Kind.READ_ONLY: "the token may only read: a pull request from a fork or from Dependabot, or a workflow without the "
+REASONS: Mapping[Refusal, str] = {
+    Refusal.BAD_TOKEN: "GitHub does not know the token; it may have expired (a job's token lives as long as the job)",
+    Refusal.READ_ONLY: "the token may only read: a pull request from a fork or from Dependabot, or a workflow without the "
     "permission",
-    Kind.FORBIDDEN: "GitHub forbids it to this token",
-    Kind.LOCKED: "the conversation is locked",
-    Kind.NOT_FOUND: "GitHub does not find it; to a token without permission a private repository looks the same",
-    Kind.GONE: "it was removed, or issues are switched off in this repository",
-    Kind.TOO_LONG: "GitHub finds the text too long, even at its shortest",
-    Kind.INVALID: "GitHub does not accept the request; this is a fault of servegate or of its configuration",
-    Kind.RATE_LIMITED: "the rate limit is used up, and the wait would be longer than a minute",
-    Kind.SERVER: "GitHub had trouble and did not recover within four tries",
-    Kind.UNREACHABLE: "GitHub did not answer; proxy, name service, certificates (SSL_CERT_FILE) or an outage",
+    Refusal.FORBIDDEN: "GitHub forbids it to this token",
+    Refusal.LOCKED: "the conversation is locked",
+    Refusal.NOT_FOUND: "GitHub does not find it; to a token without permission a private repository looks the same",
+    Refusal.GONE: "it was removed, or issues are switched off in this repository",
+    Refusal.TOO_LONG: "GitHub finds the text too long, even at its shortest",
+    Refusal.INVALID: "GitHub does not accept the request; this is a fault of servegate or of its configuration",
+    Refusal.RATE_LIMITED: "the rate limit is used up, and the wait would be longer than a minute",
+    Refusal.SERVER: "GitHub had trouble and did not recover within four tries",
+    Refusal.UNREACHABLE: "GitHub did not answer; proxy, name service, certificates (SSL_CERT_FILE) or an outage",
 }
 
-_YAML_HELPS = frozenset({Kind.READ_ONLY, Kind.FORBIDDEN, Kind.NOT_FOUND})
+_YAML_HELPS = frozenset({Refusal.READ_ONLY, Refusal.FORBIDDEN, Refusal.NOT_FOUND})
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class Lost:
     """Something that could not be done on GitHub. Never a verdict. `text` is one paragraph, and YAML where it helps."""
 
     feature: Feature
-    kind: Kind
+    kind: Refusal
     title: str
     text: str
 
@@ -107,7 +107,7 @@ def explain(feature: Feature, refused: Refused) -> Lost:
     needed = {name: way for name, way in row.permissions.items() if name not in _ALWAYS_THERE}
     if refused.kind in _YAML_HELPS and needed:
         parts.append(f"Add to the job:\n{yaml_for([feature])}")
-        if refused.kind is Kind.READ_ONLY:
+        if refused.kind is Refusal.READ_ONLY:
             parts.append("For forks no YAML helps: use the two-job workflow or the slash command (docs/github.md).")
     return Lost(feature, refused.kind, f"No {feature.value}", "\n".join(parts))
 

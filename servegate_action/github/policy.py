@@ -18,7 +18,7 @@ from pathlib import Path, PurePosixPath
 from typing import Literal
 
 from servegate_action.errors import CannotMeasure, UsageError
-from servegate_action.github.api import Answer, Api, Kind, Refused
+from servegate_action.github.api import Answer, Api, Refusal, Refused
 from servegate_action.github.degrade import Feature, explain
 from servegate_action.github.outputs import guard_line
 
@@ -117,7 +117,7 @@ def _api_file(path: str, *, commit: str, api: Api) -> bytes | None:
     try:
         found = api.get(api.path("contents", *PurePosixPath(path).parts), _File, ref=commit)
     except Refused as refused:
-        if refused.kind is Kind.NOT_FOUND and _commit_is_readable(api, commit):
+        if refused.kind is Refusal.NOT_FOUND and _commit_is_readable(api, commit):
             return None
         raise
     if found.type != "file":
@@ -141,7 +141,7 @@ def _decoded(content: str) -> bytes:
     try:
         return base64.b64decode(content, validate=False)
     except binascii.Error as error:
-        raise Refused(Kind.SERVER, status=None, message="a file that is not base64") from error
+        raise Refused(Refusal.SERVER, status=None, message="a file that is not base64") from error
 
 
 # ---------------------------------------------------------------- checkout

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from servegate_action.errors import ExitCode
 from servegate_action.github import checkrun, comment, pulls, selfcheck, status
-from servegate_action.github.api import Api, Kind, Refused
+from servegate_action.github.api import Api, Refusal, Refused
 from servegate_action.github.comment import CommentText, Marker
 from servegate_action.github.degrade import Feature, Lost, explain
 from servegate_action.github.event import Event
@@ -264,7 +264,7 @@ def _last_look(finished: Finished, *, place: Where, options: Options, losses: _L
 def _failed_check(found: list[str]) -> Lost:
     return Lost(
         feature=Feature.COMMENT,
-        kind=Kind.INVALID,
+        kind=Refusal.INVALID,
         title="The comment failed its self-check",
         text="A plain one was posted instead; the verdict is the same. "
         + "; ".join(guard_line(finding, max_chars=120) for finding in found[:5]),

@@ -6,10 +6,11 @@ likes. Whatever decides about publishing is asked here, on the server. Nothing i
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from servegate_action.github.api import Answer, Api, Kind, Refused
-from servegate_action.github.event import Event
+from servegate_action.errors import UsageError
+from servegate_action.github.api import Answer, Api, Refusal, Refused
+from servegate_action.github.event import Event, Kind, Thread
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,39 @@ def is_pull_request(api: Api, number: int) -> bool:
     return api.get(api.path("issues", number), _Issue).pull_request is not None
 
 
+def resolve(event: Event, *, api: Api) -> Event:
+    """The event with what only the server knows: thread and policy, and that commit and number belong together.
+
+    An event that names both itself (a pull request) comes back as it is, without a question. Raises UsageError when the
+    number is that of another pull request, whoever said so: an input, or an artifact by way of an input.
+    """
+    if event.kind is Kind.WORKFLOW_RUN and event.number is None:
+        pull = of_event(api, event)
+        return replace(event, thread=Thread.NONE) if pull is None else _on(pull, event)
+    if event.kind is Kind.PULL_REQUEST or event.number is None or event.sha is None:
+        return event
+    if not is_pull_request(api, event.number):
+        return replace(event, on_pull_request=False)
+    if not belongs(api, number=event.number, sha=event.sha):
+        raise UsageError(
+            f"commit {event.sha[:7]} is not part of pull request {event.number}",
+            why="the number came from an input, and the server says otherwise",
+            next_step="give the number of the pull request whose commit was measured, or leave it out",
+        )
+    return _on(get(api, event.number), event)
+
+
+def _on(pull: Pull, event: Event) -> Event:
+    return replace(
+        event,
+        number=pull.number,
+        policy_ref=pull.base_sha,
+        thread=Thread.OPEN,
+        on_pull_request=True,
+        closed=not pull.is_open,
+    )
+
+
 def of_event(api: Api, event: Event) -> Pull | None:
     """The pull request behind a `workflow_run`: found by its commit, or by its branch when it comes from a fork.
 
@@ -78,7 +112,7 @@ def belongs(api: Api, *, number: int, sha: str) -> bool:
     try:
         pull = get(api, number)
     except Refused as refused:
-        if refused.kind is Kind.NOT_FOUND:
+        if refused.kind is Refusal.NOT_FOUND:
             return False
         raise
     return pull.head_sha == sha or any(row.sha == sha for row in api.pages(api.path("pulls", number, "commits"), _Tip))
@@ -88,7 +122,7 @@ def _of_commit(api: Api, sha: str) -> list[_Pull]:
     try:
         return list(api.pages(api.path("commits", sha, "pulls"), _Pull))
     except Refused as refused:
-        if refused.kind in (Kind.NOT_FOUND, Kind.INVALID):  # a commit that only the fork has
+        if refused.kind in (Refusal.NOT_FOUND, Refusal.INVALID):  # a commit that only the fork has
             return []
         raise
 

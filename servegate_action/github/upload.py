@@ -23,7 +23,7 @@ from urllib.parse import quote, urlsplit
 
 import requests
 
-from servegate_action.github.api import Kind, Refused
+from servegate_action.github.api import Refusal, Refused
 from servegate_action.github.degrade import Feature, Lost, explain
 from servegate_action.github.inputs import ActionsEnvironment
 
@@ -66,14 +66,14 @@ def upload(
     except Refused as refused:
         return explain(Feature.ARTIFACT, refused)
     except OSError as error:
-        return explain(Feature.ARTIFACT, Refused(Kind.INVALID, status=None, message=f"the archive: {error}"))
+        return explain(Feature.ARTIFACT, Refused(Refusal.INVALID, status=None, message=f"the archive: {error}"))
 
 
 def _service(environment: ActionsEnvironment) -> _Service:
     if environment.is_enterprise_server:
-        raise Refused(Kind.GONE, status=None, message="GitHub Enterprise Server has no Results service")
+        raise Refused(Refusal.GONE, status=None, message="GitHub Enterprise Server has no Results service")
     if not environment.results_url or not environment.runtime_token:
-        raise Refused(Kind.GONE, status=None, message="ACTIONS_RESULTS_URL or ACTIONS_RUNTIME_TOKEN is not set")
+        raise Refused(Refusal.GONE, status=None, message="ACTIONS_RESULTS_URL or ACTIONS_RUNTIME_TOKEN is not set")
     run, job = _ids(environment.runtime_token)
     return _Service(environment.results_url.rstrip("/"), environment.runtime_token, run, job, environment.ca_bundle)
 
@@ -85,12 +85,12 @@ def _ids(token: str) -> tuple[str, str]:
         claims = json.loads(base64.urlsafe_b64decode(middle + "=" * (-len(middle) % 4)))
         scopes = str(claims["scp"]).split(" ")
     except (IndexError, KeyError, TypeError, ValueError, binascii.Error) as error:
-        raise Refused(Kind.BAD_TOKEN, status=None, message="the runtime token has no scopes") from error
+        raise Refused(Refusal.BAD_TOKEN, status=None, message="the runtime token has no scopes") from error
     for scope in scopes:
         parts = scope.split(":")
         if parts[0] == "Actions.Results" and len(parts) == 3:
             return parts[1], parts[2]
-    raise Refused(Kind.BAD_TOKEN, status=None, message="the runtime token has no scope Actions.Results")
+    raise Refused(Refusal.BAD_TOKEN, status=None, message="the runtime token has no scope Actions.Results")
 
 
 def _pack(directory: Path, file: BinaryIO) -> None:
@@ -115,7 +115,7 @@ def _signed_address(created: Mapping[str, object], service: _Service) -> str:
     address = str(created.get("signed_upload_url") or created.get("signedUploadUrl") or "")
     parts = urlsplit(address)
     if parts.scheme != urlsplit(service.url).scheme or not parts.hostname:
-        raise Refused(Kind.SERVER, status=None, message="CreateArtifact gave no address to upload to")
+        raise Refused(Refusal.SERVER, status=None, message="CreateArtifact gave no address to upload to")
     return address
 
 
@@ -149,9 +149,9 @@ class _Line:
         try:
             found = answer.json()
         except ValueError as error:
-            raise Refused(Kind.SERVER, status=answer.status_code, message=f"{method}: no JSON") from error
+            raise Refused(Refusal.SERVER, status=answer.status_code, message=f"{method}: no JSON") from error
         if not isinstance(found, dict) or not found.get("ok"):
-            raise Refused(Kind.INVALID, status=answer.status_code, message=f"{method} was not accepted")
+            raise Refused(Refusal.INVALID, status=answer.status_code, message=f"{method} was not accepted")
         return found
 
     def store(self, address: str, file: BinaryIO) -> tuple[int, str]:
@@ -182,11 +182,11 @@ class _Line:
             try:
                 answer = ask()
             except requests.RequestException as error:
-                refused = Refused(Kind.UNREACHABLE, status=None, message=f"{type(error).__name__}"[:200])
+                refused = Refused(Refusal.UNREACHABLE, status=None, message=f"{type(error).__name__}"[:200])
             else:
                 if answer.ok:
                     return answer
-                kind = Kind.SERVER if answer.status_code >= 500 else Kind.INVALID
+                kind = Refusal.SERVER if answer.status_code >= 500 else Refusal.INVALID
                 refused = Refused(kind, status=answer.status_code, message=answer.reason[:200])
             if not refused.unclear or attempt == TRIES - 1:
                 raise refused

@@ -10,7 +10,7 @@ import pytest
 import trustme
 
 from servegate_action.github import status
-from servegate_action.github.api import ATTEMPTS, Answer, Api, Kind, Refused, Server
+from servegate_action.github.api import ATTEMPTS, Answer, Api, Refusal, Refused, Server
 from servegate_action.github.degrade import Feature, explain
 from tests.support.fake_github import FakeGitHub, World, serving, sha
 from tests.support.fake_github.clock import InstantClock
@@ -66,7 +66,7 @@ def test_a_private_authority_is_trusted_when_it_is_named(tmp_path: Path, clock: 
         doubting = Api(Server(fake.url, "t"), repository="octo/repo", clock=clock)
         with pytest.raises(Refused) as caught:
             status.post(doubting, sha=sha("head7"), status=STATUS)
-    assert caught.value.kind is Kind.UNREACHABLE
+    assert caught.value.kind is Refusal.UNREACHABLE
     assert "SSL_CERT_FILE" in explain(Feature.STATUS, caught.value).text
 
 
@@ -85,7 +85,7 @@ def test_what_may_be_repeated_is_repeated_four_times_at_most(
     }
     with pytest.raises(Refused) as caught:
         calls[method]()
-    assert caught.value.kind is Kind.SERVER
+    assert caught.value.kind is Refusal.SERVER
     assert len(fake.asked(method)) == ATTEMPTS
     assert sum(clock.slept) < 20
 
@@ -110,15 +110,15 @@ def test_a_creation_is_repeated_after_a_rate_limit(fake: FakeGitHub, api: Api, c
 @pytest.mark.parametrize(
     ("fault", "kind"),
     [
-        ({"status": 500, "message": "x"}, Kind.SERVER),
-        ({"status": 404, "message": "Not Found"}, Kind.NOT_FOUND),
-        ({"status": 409, "message": "Conflict"}, Kind.INVALID),
-        ({"status": 418, "message": "teapot"}, Kind.INVALID),
-        ({"drop": True}, Kind.UNREACHABLE),
+        ({"status": 500, "message": "x"}, Refusal.SERVER),
+        ({"status": 404, "message": "Not Found"}, Refusal.NOT_FOUND),
+        ({"status": 409, "message": "Conflict"}, Refusal.INVALID),
+        ({"status": 418, "message": "teapot"}, Refusal.INVALID),
+        ({"drop": True}, Refusal.UNREACHABLE),
     ],
     ids=["500", "404", "409", "418", "a broken connection"],
 )
-def test_no_foreign_error_crosses_the_wall(fake: FakeGitHub, api: Api, fault: dict[str, object], kind: Kind) -> None:
+def test_no_foreign_error_crosses_the_wall(fake: FakeGitHub, api: Api, fault: dict[str, object], kind: Refusal) -> None:
     fake.fail(times=None, **fault)
     with pytest.raises(Refused) as caught:
         api.get(api.path("pulls", 7), Comment)

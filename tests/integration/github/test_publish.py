@@ -6,7 +6,7 @@ import pytest
 
 from servegate_action.errors import ExitCode
 from servegate_action.github import comment, publish
-from servegate_action.github.api import Api, Kind, Server
+from servegate_action.github.api import Api, Refusal, Server
 from servegate_action.github.comment import read_earlier, read_marker
 from servegate_action.github.degrade import Feature
 from servegate_action.github.inputs import CommentWhen, RunId
@@ -166,9 +166,9 @@ def test_a_read_only_token_costs_the_posting_and_prints_the_yaml(fake: FakeGitHu
     assert not done.status_posted
     assert done.comment_url is None
     assert [(lost.feature, lost.kind) for lost in done.warnings] == [
-        (Feature.STATUS, Kind.READ_ONLY),
-        (Feature.CHECK_RUN, Kind.READ_ONLY),
-        (Feature.COMMENT, Kind.READ_ONLY),
+        (Feature.STATUS, Refusal.READ_ONLY),
+        (Feature.CHECK_RUN, Refusal.READ_ONLY),
+        (Feature.COMMENT, Refusal.READ_ONLY),
     ]
     assert "permissions:\n  contents: read\n  statuses: write" in done.warnings[0].text
     assert "permissions:\n  contents: read\n  pull-requests: write" in done.warnings[2].text
@@ -178,32 +178,32 @@ def test_a_locked_conversation_costs_the_comment_only(fake: FakeGitHub, api: Api
     fake.world.issues[7].locked = True
     done = publish.publish(finished("PASS"), place=place_at(HEAD), api=api, options=OPTIONS)
     assert done.status_posted
-    assert [(lost.feature, lost.kind) for lost in done.warnings] == [(Feature.COMMENT, Kind.LOCKED)]
+    assert [(lost.feature, lost.kind) for lost in done.warnings] == [(Feature.COMMENT, Refusal.LOCKED)]
 
 
 REFUSALS = [
-    (401, "Bad credentials", Kind.BAD_TOKEN),
-    (403, "Resource not accessible by integration", Kind.READ_ONLY),
-    (403, "Repository was archived so is read-only.", Kind.READ_ONLY),
-    (403, "Resource protected by organization SAML enforcement.", Kind.FORBIDDEN),
-    (403, "You have exceeded a secondary rate limit.", Kind.RATE_LIMITED),
-    (403, "Unable to create comment because issue is locked.", Kind.LOCKED),
-    (404, "Not Found", Kind.NOT_FOUND),
-    (410, "Issues are disabled for this repo", Kind.GONE),
-    (422, "Validation Failed", Kind.INVALID),
-    (422, "Body is too long (maximum is 65536 characters)", Kind.TOO_LONG),
-    (429, "Too many requests", Kind.RATE_LIMITED),
-    (500, "Server Error", Kind.SERVER),
-    (502, "Bad Gateway", Kind.SERVER),
-    (503, "Service Unavailable", Kind.SERVER),
-    (504, "Gateway Timeout", Kind.SERVER),
+    (401, "Bad credentials", Refusal.BAD_TOKEN),
+    (403, "Resource not accessible by integration", Refusal.READ_ONLY),
+    (403, "Repository was archived so is read-only.", Refusal.READ_ONLY),
+    (403, "Resource protected by organization SAML enforcement.", Refusal.FORBIDDEN),
+    (403, "You have exceeded a secondary rate limit.", Refusal.RATE_LIMITED),
+    (403, "Unable to create comment because issue is locked.", Refusal.LOCKED),
+    (404, "Not Found", Refusal.NOT_FOUND),
+    (410, "Issues are disabled for this repo", Refusal.GONE),
+    (422, "Validation Failed", Refusal.INVALID),
+    (422, "Body is too long (maximum is 65536 characters)", Refusal.TOO_LONG),
+    (429, "Too many requests", Refusal.RATE_LIMITED),
+    (500, "Server Error", Refusal.SERVER),
+    (502, "Bad Gateway", Refusal.SERVER),
+    (503, "Service Unavailable", Refusal.SERVER),
+    (504, "Gateway Timeout", Refusal.SERVER),
 ]
 
 
 @pytest.mark.parametrize(("code", "message", "kind"), REFUSALS, ids=[f"{code} {kind}" for code, _, kind in REFUSALS])
 @pytest.mark.parametrize("feature", [Feature.STATUS, Feature.COMMENT, Feature.CHECK_RUN])
 def test_every_refusal_is_a_warning_about_its_feature_alone(
-    fake: FakeGitHub, api: Api, feature: Feature, code: int, message: str, kind: Kind
+    fake: FakeGitHub, api: Api, feature: Feature, code: int, message: str, kind: Refusal
 ) -> None:
     path = {Feature.STATUS: "/statuses/", Feature.COMMENT: "/comments$", Feature.CHECK_RUN: "/check-runs$"}
     fake.fail(method="POST", path=path[feature], status=code, message=message, times=None)
@@ -217,7 +217,7 @@ def test_an_unreachable_server_is_three_warnings_and_no_crash(clock: InstantCloc
     api = Api(Server(api_url="http://127.0.0.1:9", token="t"), repository="octo/repo", clock=clock)
     done = publish.publish(finished("PASS"), place=place_at(HEAD), api=api, options=OPTIONS)
     assert not done.status_posted
-    assert {lost.kind for lost in done.warnings} == {Kind.UNREACHABLE}
+    assert {lost.kind for lost in done.warnings} == {Refusal.UNREACHABLE}
 
 
 def test_a_short_rate_limit_is_waited_for(fake: FakeGitHub, api: Api, clock: InstantClock) -> None:
@@ -230,7 +230,7 @@ def test_a_short_rate_limit_is_waited_for(fake: FakeGitHub, api: Api, clock: Ins
 def test_an_hour_long_rate_limit_is_not_waited_for(fake: FakeGitHub, api: Api, clock: InstantClock) -> None:
     fake.fail(method="POST", path="/statuses/", status=429, message="no", headers={"Retry-After": "3600"}, times=None)
     done = publish.publish(finished("PASS"), place=place_at(HEAD), api=api, options=OPTIONS)
-    assert [lost.kind for lost in done.warnings] == [Kind.RATE_LIMITED]
+    assert [lost.kind for lost in done.warnings] == [Refusal.RATE_LIMITED]
     assert len(fake.asked("POST", "/statuses/")) == 1
     assert max(clock.slept) < 60
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from servegate_action.github import upload
-from servegate_action.github.api import Kind
+from servegate_action.github.api import Refusal
 from servegate_action.github.degrade import Feature, Lost
 from servegate_action.github.inputs import ActionsEnvironment, read_environment
 from servegate_action.github.upload import Uploaded
@@ -95,7 +95,7 @@ def test_a_lasting_fault_is_a_warning_without_the_signed_address(
     gone = replace(environment(results, tmp_path), results_url="http://127.0.0.1:9")
     lost = send(evidence, gone)
     assert isinstance(lost, Lost)
-    assert lost.kind is Kind.UNREACHABLE
+    assert lost.kind is Refusal.UNREACHABLE
     assert "SECRET" not in lost.text
 
 

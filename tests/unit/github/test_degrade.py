@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from servegate_action.github.api import Kind, Refused
+from servegate_action.github.api import Refusal, Refused
 from servegate_action.github.degrade import REASONS, TABLE, Feature, explain, markdown_table, yaml_for
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "github.md"
@@ -14,12 +14,12 @@ DOCUMENT = Path(__file__).parents[3] / "docs" / "github.md"
 
 def test_every_feature_and_every_reason_has_its_place() -> None:
     assert set(TABLE) == set(Feature)
-    assert set(REASONS) == set(Kind)
+    assert set(REASONS) == set(Refusal)
 
 
 @pytest.mark.parametrize("feature", list(Feature))
-@pytest.mark.parametrize("kind", list(Kind))
-def test_every_refusal_of_every_feature_says_what_why_and_what_instead(feature: Feature, kind: Kind) -> None:
+@pytest.mark.parametrize("kind", list(Refusal))
+def test_every_refusal_of_every_feature_says_what_why_and_what_instead(feature: Feature, kind: Refusal) -> None:
     lost = explain(feature, Refused(kind, status=403, message="a reason\n::error::b"))
     assert lost.title == f"No {feature.value}"
     assert REASONS[kind] in lost.text
@@ -38,13 +38,13 @@ def test_reading_never_takes_writing_away() -> None:
 
 
 def test_permissions_that_help_are_named_only_where_they_help() -> None:
-    def text(kind: Kind) -> str:
+    def text(kind: Refusal) -> str:
         return explain(Feature.COMMENT, Refused(kind, status=None, message="x")).text
 
-    assert "permissions:" in text(Kind.READ_ONLY)
-    assert "two-job" in text(Kind.READ_ONLY)
-    assert "permissions:" not in text(Kind.LOCKED)
-    assert "permissions:" not in text(Kind.SERVER)
+    assert "permissions:" in text(Refusal.READ_ONLY)
+    assert "two-job" in text(Refusal.READ_ONLY)
+    assert "permissions:" not in text(Refusal.LOCKED)
+    assert "permissions:" not in text(Refusal.SERVER)
 
 
 def test_the_document_prints_this_table() -> None:
