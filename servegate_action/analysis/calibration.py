@@ -1,0 +1,264 @@
+"""What a run of the baseline against itself says about this runner: its noise, and the limits that it can honour.
+
+`calibrate` takes the paired values of A/A rounds and returns, per metric, the SD of a round's log-ratio, the noise floor
+(the smallest limit under which an unchanged build passes reliably), the smallest regression that is caught nine times
+out of ten, and a suggested limit. `warnings` compares a later configuration with it before GPU time is spent. Nothing in
+here changes a limit: suggestions are printed, never applied. Pure.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import numpy as np
+from pydantic import Field
+
+from servegate_action.analysis import headline, stats
+from servegate_action.analysis.judgement import Direction, MetricKey
+from servegate_action.analysis.series import MetricSeries, Undecidable, scores
+from servegate_action.config.models import Limit
+from servegate_action.records import Record
+
+CALIBRATION_ROUNDS: Final = 8
+FLOOR_IN_SD: Final = 3.0
+"""Floor = 3·s at eight rounds: twenty metrics pass together in more than nine of ten runs, in six rounds on average."""
+
+LEAST_ROUNDS: Final = 4
+
+
+class Runner(Record):
+    """What must be the same for a calibration to speak about a later run."""
+
+    accelerator: str = Field(description="`1x NVIDIA H100 80GB HBM3`, or the CPU's name")
+    driver: str
+    hostname: str
+    workload_sha256: str
+
+
+class MetricNoise(Record):
+    """The noise of one metric between launches of the same stack, as relative changes (0.02 = 2 %) or points.
+
+    `sd` is of this metric alone; `kind_sd` pools the metrics of its kind (all cells), which is steadier and what `floor`,
+    `detectable` and `suggested` are computed from.
+    """
+
+    key: MetricKey
+    unit: Literal["ratio", "points"]
+    direction: Direction
+    sd: float
+    kind_sd: float
+    floor: float
+    detectable: float
+    limit: Limit
+    suggested: Limit
+    gated: bool
+
+
+class Calibration(Record):
+    """`calibration.json`: what one runner was found able to show, and when."""
+
+    schema_version: Literal[1] = 1
+    date: str = Field(description="UTC, ISO 8601")
+    runner: Runner
+    rounds: int
+    looks: tuple[int, ...]
+    noise_from: Literal["rounds", "launches"]
+    metrics: tuple[MetricNoise, ...]
+    absent: dict[str, str] = Field(description="metrics that could not be calibrated, with the reason")
+
+
+@dataclass(frozen=True, slots=True)
+class _Measured:
+    """One metric that has an SD."""
+
+    series: MetricSeries
+    sd: float
+
+    @property
+    def kind(self) -> tuple[str, bool, str]:
+        """Metrics of one kind: the same name and unit, over the mix or in a cell."""
+        return (self.series.key.metric.value, self.series.key.cell is None, self.series.limit.unit)
+
+
+def calibrate(
+    series: Sequence[MetricSeries], *, rounds: int, looks: Sequence[int], date: str, runner: Runner
+) -> Calibration:
+    """Evaluate `rounds` A/A rounds for the schedule `looks` that later runs will use. Needs four rounds at least.
+
+    s is the RMS over the metrics of one kind, from the same estimate of noise as the verdict's. Raises `ValueError` with
+    fewer rounds: two launches have no spread worth the name.
+    """
+    if rounds < LEAST_ROUNDS:
+        raise ValueError(f"a calibration needs {LEAST_ROUNDS} rounds at least, got {rounds}")
+    used = rounds - rounds % 2
+    columns = [(one, scores(one, rounds=rounds, used=used)) for one in series]
+    usable = [(one, column) for one, column in columns if not isinstance(column, Undecidable)]
+    measured, noise_from = _measure(usable)
+    pooled = _pool(measured)
+    families = len({one.series.copy_of or one.series.key for one in measured if one.series.gated})
+    return Calibration(
+        date=date,
+        runner=runner,
+        rounds=used,
+        looks=tuple(looks),
+        noise_from=noise_from,
+        metrics=tuple(_noise(one, pooled[one.kind], looks, families) for one in measured),
+        absent={str(one.key): column.reason for one, column in columns if isinstance(column, Undecidable)},
+    )
+
+
+def _measure(
+    usable: Sequence[tuple[MetricSeries, tuple[stats.Floats, stats.Floats]]],
+) -> tuple[list[_Measured], Literal["rounds", "launches"]]:
+    """The SD of each usable metric. The choice of the estimate is made by the gated ones, as in the verdict."""
+    if not usable:
+        return [], "rounds"
+    baseline = np.stack([column[0] for _, column in usable], axis=-1)
+    candidate = np.stack([column[1] for _, column in usable], axis=-1)
+    keys = [one.copy_of or one.key for one, _ in usable]
+    number = {key: index for index, key in enumerate(dict.fromkeys(keys))}
+    rule = stats.Rule(
+        margin=np.array([one.margin for one, _ in usable]),
+        sd_floor=np.array([one.sd_floor for one, _ in usable]),
+        family=np.array([number[key] if one.gated else -1 for key, (one, _) in zip(keys, usable, strict=True)]),
+        may_pass=np.ones(len(usable), dtype=np.bool_),
+    )
+    noise = stats.noise(baseline, candidate, rule)
+    sds = np.maximum(np.sqrt(noise.variance), rule.sd_floor).tolist()
+    measured = [_Measured(one, sd) for (one, _), sd in zip(usable, sds, strict=True)]
+    return measured, "rounds" if bool(noise.paired) else "launches"
+
+
+def _pool(measured: Sequence[_Measured]) -> Mapping[tuple[str, bool, str], float]:
+    """RMS of the SDs of each kind."""
+    kinds: dict[tuple[str, bool, str], list[float]] = {}
+    for one in measured:
+        kinds.setdefault(one.kind, []).append(one.sd)
+    return {kind: math.sqrt(math.fsum(sd * sd for sd in sds) / len(sds)) for kind, sds in kinds.items()}
+
+
+def _noise(measured: _Measured, pooled: float, looks: Sequence[int], families: int) -> MetricNoise:
+    series, last = measured.series, looks[-1]
+    spread = stats.Spread(sd=pooled, df=last - 1.0, rounds=last)
+    seen = stats.detectable(spread, margin=series.margin, looks=looks, rounds=last, families=families)
+    floor = floor_of(pooled, last)
+    unit = series.limit.unit
+    return MetricNoise(
+        key=series.key,
+        unit=unit,
+        direction=series.direction,
+        sd=_shown(measured.sd, unit),
+        kind_sd=_shown(pooled, unit),
+        floor=_shown(floor, unit),
+        detectable=_shown(seen, unit),
+        limit=series.limit,
+        suggested=_suggested(series.limit, _shown(floor, unit)),
+        gated=series.gated,
+    )
+
+
+def floor_of(sd: float, last_look: int) -> float:
+    """The noise floor in the unit of d: 3·s at eight rounds, and with 1/√n otherwise."""
+    return FLOOR_IN_SD * sd * math.sqrt(CALIBRATION_ROUNDS / last_look)
+
+
+def _shown(value: float, unit: str) -> float:
+    return value if unit == "points" else math.expm1(value)
+
+
+def _suggested(limit: Limit, floor: float) -> Limit:
+    """The configured limit where the runner can honour it, else the floor rounded up to half a per cent or point."""
+    if floor <= limit.value:
+        return limit
+    step = 0.5 if limit.unit == "points" else 0.005
+    return Limit(value=round(math.ceil(floor / step - 1e-9) * step, 6), unit=limit.unit)
+
+
+# ---------------------------------------------------------------- a later run
+
+
+def warnings(
+    calibration: Calibration,
+    gated: Sequence[tuple[MetricKey, Limit]],
+    *,
+    runner: Runner,
+    looks: Sequence[int],
+) -> tuple[str, ...]:
+    """What to tell the user before a run: limits below this runner's floor, and what makes the calibration doubtful.
+
+    Empty when every limit can be honoured. A calibration of another machine says nothing and is reported as such.
+    """
+    stale = _differences(calibration.runner, runner)
+    if stale is not None and stale.other_machine:
+        return (f"the calibration of {calibration.date[:10]} is not used: {stale.text}",)
+    known = {metric.key: metric for metric in calibration.metrics}
+    notes = [f"the calibration of {calibration.date[:10]} may be out of date: {stale.text}"] if stale else []
+    low = [_too_low(known[key], limit, looks) for key, limit in gated if key in known]
+    tight = [sentence for sentence in low if sentence is not None]
+    return (*notes, *tight, *((WAYS_OUT,) if tight else ()))
+
+
+WAYS_OUT: Final = (
+    "under such limits an unchanged build is likely INCONCLUSIVE. Ways out: more rounds (rounds.max), more requests or less "
+    "load per cell, a larger declared limit, or the metric under limits.advisory"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Stale:
+    text: str
+    other_machine: bool
+
+
+def _differences(then: Runner, now: Runner) -> _Stale | None:
+    machine = [
+        f"{what} was {old}, is {new}"
+        for what, old, new in (
+            ("the accelerator", then.accelerator, now.accelerator),
+            ("the host", then.hostname, now.hostname),
+        )
+        if old != new
+    ]
+    rest = [f"the driver was {then.driver}, is {now.driver}"] if then.driver != now.driver else []
+    if then.workload_sha256 != now.workload_sha256:
+        rest.append("it was made with another workload")
+    text = "; ".join(machine + rest)
+    return _Stale(text, bool(machine)) if text else None
+
+
+def _too_low(metric: MetricNoise, limit: Limit, looks: Sequence[int]) -> str | None:
+    if limit.unit != metric.unit:
+        return None
+    in_d = metric.kind_sd if metric.unit == "points" else math.log1p(metric.kind_sd)
+    floor = _shown(floor_of(in_d, looks[-1]), metric.unit)
+    if limit.value >= floor:
+        return None
+    scale, unit = (1.0, " points") if limit.unit == "points" else (100.0, " %")
+    return (
+        f"{headline.name(metric.key)}: limit {limit.value * scale:.3g}{unit} is below this runner's floor "
+        f"{floor * scale:.2g}{unit} at {looks[-1]} rounds"
+    )
+
+
+def table(calibration: Calibration) -> tuple[tuple[str, ...], ...]:
+    """Rows of text for a terminal: metric, SD, floor, caught 9 of 10, limit, suggested. Absent metrics say why."""
+
+    def number(value: float, unit: str) -> str:
+        return f"{value:.2f} points" if unit == "points" else f"{100.0 * value:.2f} %"
+
+    rows = [
+        (
+            headline.name(metric.key),
+            number(metric.sd, metric.unit),
+            number(metric.floor, metric.unit),
+            number(metric.detectable, metric.unit),
+            number(metric.limit.value, metric.unit),
+            number(metric.suggested.value, metric.unit) if metric.suggested != metric.limit else "keep",
+        )
+        for metric in calibration.metrics
+    ]
+    gone = [(key, *("-",) * 4, reason) for key, reason in calibration.absent.items()]
+    return (("metric", "SD of a round", "floor", "caught 9 of 10", "limit", "suggested"), *rows, *gone)
