@@ -6,6 +6,7 @@ Imports are inside the commands, so that `--help` and `config check` do not wait
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -87,7 +88,7 @@ def demo(world: World, *, swap: bool, output: str, as_json: bool) -> int:
     from servegate_action.config import load as configuration
 
     demonstration.check_available()
-    config = configuration.load(demonstration.demo_config(swap=swap), file="the demo's configuration")
+    config = configuration.load(demonstration.demo_config(swap=swap, python=sys.executable), file="the demo's configuration")
     return _measure(world, config, world.folder, output=output, as_json=as_json)
 
 

@@ -1,0 +1,157 @@
+"""From files to verdict and back: judge, report and verify on real run directories, without a GPU, network or clock."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from markdown_it import MarkdownIt
+
+from servegate_action import gate, store
+from servegate_action.analysis.judgement import Word
+from servegate_action.config.load import dump
+from servegate_action.errors import CannotMeasure, ExitCode, RecordingUnreadable, VerificationFailed
+from servegate_action.store import RunDirectory
+from tests.support import recordings
+from tests.support.recordings import Scene
+
+SCENES: list[tuple[Callable[[], Scene], Word]] = [
+    (recordings.passing, Word.PASS),
+    (recordings.rejecting, Word.REJECT),
+    (recordings.inconclusive, Word.INCONCLUSIVE),
+    (recordings.invalid, Word.INVALID),
+    (recordings.killed, Word.INCONCLUSIVE),
+    (recordings.nothing_measured, Word.INCONCLUSIVE),
+    (recordings.on_cpu, Word.PASS),
+]
+
+
+def record(scene: Scene, root: Path) -> RunDirectory:
+    """Write a made-up run as measuring would have."""
+    built = recordings.build(scene)
+    directory = RunDirectory.create(root)
+    directory.write_text(store.CONFIG, dump(built.config))
+    directory.write_lines(store.WORKLOAD, ["{}"])
+    directory.write_recording(built.recording)
+    for name, data in built.data.items():
+        files = directory.launch(name)
+        directory.append_requests(files, data.requests)
+        lines = [data.telemetry.model_dump_json(), *(sample.model_dump_json() for sample in data.samples)]
+        files.telemetry.write_text("\n".join(lines) + "\n")
+    return directory
+
+
+@pytest.fixture(scope="module")
+def judged(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = record(recordings.passing(), tmp_path_factory.mktemp("runs") / "passing")
+    gate.conclude(directory)
+    return directory.root
+
+
+@pytest.fixture
+def passed(judged: Path, tmp_path: Path) -> RunDirectory:
+    """A judged run of one's own."""
+    return RunDirectory(Path(shutil.copytree(judged, tmp_path / "run")))
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
+    directory = record(recordings.rejecting(), tmp_path_factory.mktemp("runs") / "rejecting")
+    gate.conclude(directory)
+    return directory
+
+
+@pytest.mark.parametrize(("scene", "word"), SCENES, ids=lambda value: getattr(value, "__name__", str(value)))
+def test_every_run_is_judged_reported_and_verified_whatever_its_verdict(
+    scene: Callable[[], Scene], word: Word, tmp_path: Path
+) -> None:
+    directory = record(scene(), tmp_path / "run")
+    assert gate.conclude(directory).word is word
+    assert gate.verify(directory).word is word
+    tokens = MarkdownIt("commonmark").enable("table").parse(directory.read_text(store.COMMENT))
+    rows = [token for token in tokens if token.type == "tr_open"]
+    assert len(rows) >= 9  # the head and all eight rows, then the folded tables
+    for name in (store.SUMMARY, store.PAGE, store.TRACE, store.MANIFEST):
+        assert directory.has(name)
+
+
+def test_judging_again_gives_the_same_bytes(finished: RunDirectory) -> None:
+    before = {name: directory_bytes(finished, name) for name in (store.VERDICT, store.COMMENT, store.SUMMARY)}
+    gate.judge_again(finished)
+    assert {name: directory_bytes(finished, name) for name in before} == before
+    assert finished.check_manifest() == []
+
+
+def directory_bytes(directory: RunDirectory, name: str) -> bytes:
+    content = directory.read_bytes(name)
+    assert content is not None
+    return content
+
+
+def flipped(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(bytes(content))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        store.RECORDING,
+        store.CONFIG,
+        store.WORKLOAD,
+        store.VERDICT,
+        store.COMMENT,
+        "rounds/01-baseline/requests.jsonl.gz",
+        "rounds/02-candidate/telemetry.jsonl",
+    ],
+)
+def test_one_changed_byte_is_found_and_its_file_named(name: str, passed: RunDirectory) -> None:
+    flipped(passed.root / name)
+    with pytest.raises(VerificationFailed, match=name) as caught:
+        gate.verify(passed)
+    assert caught.value.exit_code is ExitCode.INVALID
+
+
+def test_a_forged_verdict_with_a_fitting_manifest_is_still_found(passed: RunDirectory) -> None:
+    forged = json.loads(passed.read_text(store.VERDICT)) | {"word": "REJECT"}
+    passed.write_text(store.VERDICT, json.dumps(forged, indent=1) + "\n")
+    passed.write_manifest("0")
+    with pytest.raises(VerificationFailed, match=r"verdict.json: does not follow from the recording"):
+        gate.verify(passed)
+
+
+def test_judge_refuses_a_recording_that_was_changed_after_the_manifest(passed: RunDirectory) -> None:
+    flipped(passed.root / "rounds/01-baseline/requests.jsonl.gz")
+    with pytest.raises(VerificationFailed, match="rounds/01-baseline/requests"):
+        gate.judge_again(passed)
+
+
+def test_judge_repairs_what_follows_from_the_recording(passed: RunDirectory) -> None:
+    (passed.root / store.COMMENT).unlink()
+    flipped(passed.root / store.VERDICT)
+    gate.judge_again(passed)
+    assert gate.verify(passed).word is Word.PASS
+
+
+def test_a_report_can_be_had_in_another_language(passed: RunDirectory) -> None:
+    english = passed.read_text(store.COMMENT)
+    written = gate.report(passed, language="es")
+    assert {path.name for path in written} == {store.COMMENT, store.SUMMARY, store.PAGE}
+    assert passed.read_text(store.COMMENT) != english
+    assert 'lang="es"' in passed.read_text(store.PAGE)
+
+
+def test_a_verdict_that_is_none_says_how_to_make_one(passed: RunDirectory) -> None:
+    passed.write_text(store.VERDICT, "{}")
+    with pytest.raises(RecordingUnreadable, match="servegate judge DIR"):
+        gate.report(passed)
+
+
+def test_what_stopped_a_run_is_the_error_that_it_was(tmp_path: Path) -> None:
+    stopped = gate.failure_of(record(recordings.nothing_measured(), tmp_path / "run"))
+    assert isinstance(stopped, CannotMeasure)
+    assert stopped.exit_code is ExitCode.CANNOT_MEASURE
