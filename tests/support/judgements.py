@@ -443,7 +443,7 @@ def judgement(
         "method": METHOD,
     }
     fields |= replaced
-    return Judgement.model_validate({"headline": said(word, fields, checks), **fields})
+    return Judgement.model_validate({"headline": fields.get("headline") or said(word, fields, checks), **fields})
 
 
 def said(word: Word, fields: Mapping[str, object], checks: tuple[HardCheck, ...]) -> str:

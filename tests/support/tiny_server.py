@@ -34,7 +34,7 @@ class _Answers(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     server: TinyServer
 
-    def log_message(self, format: str, *args: object) -> None:
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name that the base class gave it
         """Stay silent: the log of the test is what the server prints on purpose."""
 
     def _send(self, body: object, status: int = 200) -> None:
