@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Protocol, TypeVar
 from urllib.parse import quote
@@ -91,12 +91,17 @@ class SystemClock:
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """Where GitHub is and how it is trusted. `ca_bundle` is a file of certificates, for an enterprise server."""
+    """Where GitHub is and how it is trusted. `ca_bundle` is a file of certificates, for an enterprise server.
+
+    `attempts` is how often a request is made that may be repeated; `spacing_s` lies between two writes.
+    """
 
     api_url: str = "https://api.github.com"
     token: str | None = field(default=None, repr=False)
     ca_bundle: str | None = None
     timeout_s: int = 20
+    attempts: int = ATTEMPTS
+    spacing_s: float = SECONDS_BETWEEN_WRITES
 
 
 class Answer(BaseModel):
@@ -129,6 +134,12 @@ class Api:
             seconds_between_writes=None,
             lazy=True,
         ).requester
+
+    def hurried(self) -> Api:
+        """The same for a job that is being cancelled and has seconds: one attempt, short, without spacing."""
+        return Api(
+            replace(self.server, timeout_s=3, attempts=1, spacing_s=0.0), repository=self.repository, clock=self.clock
+        )
 
     def path(self, *parts: str | int) -> str:
         """A path below this repository, each part quoted, so that no part can step out of it."""
@@ -190,17 +201,25 @@ class Api:
 
         retrying = tenacity.Retrying(
             retry=tenacity.retry_if_exception(may_repeat),
-            stop=_is_enough,
+            stop=self._is_enough,
             wait=_wait_s,
             sleep=self.clock.sleep,
             reraise=True,
         )
         return retrying(once)
 
+    def _is_enough(self, state: tenacity.RetryCallState) -> bool:
+        """After a few tries; and at once with a server that wants an hour: the job would only hold its machine."""
+        if state.attempt_number >= self.server.attempts:
+            return True
+        error = state.outcome.exception() if state.outcome else None
+        asked_s = error.retry_after_s if isinstance(error, Refused) else None
+        return asked_s is not None and asked_s > LONGEST_WAIT_S
+
     def _space_out(self) -> None:
         """Keep writes at least a second apart, as GitHub asks of everyone who wants no secondary limit."""
         if self._last_write_s is not None:
-            due_s = self._last_write_s + SECONDS_BETWEEN_WRITES - self.clock.now_s()
+            due_s = self._last_write_s + self.server.spacing_s - self.clock.now_s()
             if due_s > 0:
                 self.clock.sleep(due_s)
         self._last_write_s = self.clock.now_s()
@@ -299,14 +318,6 @@ def _wait_s(state: tenacity.RetryCallState) -> float:
     error = state.outcome.exception() if state.outcome else None
     asked_s = error.retry_after_s if isinstance(error, Refused) else None
     return min(LONGEST_WAIT_S, asked_s if asked_s is not None else 2.0 ** (state.attempt_number - 1))
-
-
-def _is_enough(state: tenacity.RetryCallState) -> bool:
-    """After a few tries; and at once with a server that wants an hour, for which the job would only hold its machine."""
-    if state.attempt_number >= ATTEMPTS:
-        return True
-    error = state.outcome.exception() if state.outcome else None
-    return isinstance(error, Refused) and error.retry_after_s is not None and error.retry_after_s > LONGEST_WAIT_S
 
 
 def _reason(error: BaseException) -> str:

@@ -90,6 +90,16 @@ def test_what_may_be_repeated_is_repeated_four_times_at_most(
     assert sum(clock.slept) < 20
 
 
+def test_a_job_that_is_being_cancelled_does_not_wait(fake: FakeGitHub, api: Api, clock: InstantClock) -> None:
+    fake.fail(status=503, message="down", times=None)
+    hurried = api.hurried()
+    for _ in range(2):
+        with pytest.raises(Refused):
+            status.post(hurried, sha=sha("head7"), status=STATUS)
+    assert len(fake.asked("POST")) == 2
+    assert clock.slept == []
+
+
 def test_a_creation_is_not_repeated_after_an_unclear_answer(fake: FakeGitHub, api: Api) -> None:
     fake.fail(method="POST", status=502, message="Bad Gateway", times=None)
     with pytest.raises(Refused) as caught:
