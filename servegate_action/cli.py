@@ -9,7 +9,7 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import click
 
@@ -88,7 +88,9 @@ def demo(world: World, *, swap: bool, output: str, as_json: bool) -> int:
     from servegate_action.config import load as configuration
 
     demonstration.check_available()
-    config = configuration.load(demonstration.demo_config(swap=swap, python=sys.executable), file="the demo's configuration")
+    config = configuration.load(
+        demonstration.demo_config(swap=swap, python=sys.executable), file="the demo's configuration"
+    )
     return _measure(world, config, world.folder, output=output, as_json=as_json)
 
 
@@ -214,47 +216,21 @@ def publish(world: World, *, directory: Path) -> int:
 @_world
 def calibrate(world: World, *, config_name: str, output: str, rounds: int, as_json: bool) -> int:
     """Measure the baseline against itself: this runner's noise floor, and the smallest honest limits."""
-    from servegate_action import calibrate as calibration
+    from servegate_action import calibrate as noise
 
     path = world.folder / config_name
     with reporting(world.err) as reporter:
-        found = calibration.calibrate(
-            _read_config(path),
-            read_text=lambda name: _read(path.parent / name),
-            output=world.folder / output,
-            rounds=rounds,
+        found = noise.calibrate(
+            noise.Request(_read_config(path), lambda name: _read(path.parent / name), world.folder / output, rounds),
             world=world,
             reporter=reporter,
         )
     if as_json:
-        world.out.print_json(found.stored.model_dump_json())
+        world.out.print_json(found.model_dump_json())
     else:
-        world.out.print(found.text)
+        world.out.print(noise.table(found))
+        world.out.print(f"evidence: {world.folder / output}; later runs on this machine use it by themselves")
     return ExitCode.PASS
-
-
-@main.command(epilog=_example("servegate load http://127.0.0.1:8000 --concurrency 16 --requests 400"))
-@click.argument("url")
-@click.option("--concurrency", type=click.IntRange(1), help="Requests in flight (closed loop).")
-@click.option("--rate", type=click.FloatRange(0, min_open=True), help="Mean arrivals per second (open loop, Poisson).")
-@click.option("--trace", type=click.Path(path_type=Path), help="Arrivals and lengths to replay (JSONL or CSV).")
-@click.option("--requests", default=100, show_default=True, type=click.IntRange(1), help="Measured requests.")
-@click.option("--prompt-tokens", default=256, show_default=True, type=click.IntRange(1))
-@click.option("--output-tokens", default=128, show_default=True, type=click.IntRange(1))
-@click.option("--seed", default=0, show_default=True, type=click.IntRange(0))
-@click.option("--api", default="completions", show_default=True, type=click.Choice(["completions", "chat"]))
-@click.option("--model", "served_model", help="Name of the model in requests.  [default: the first that is served]")
-@click.option("--api-key-env", help="Name of the variable that holds the bearer token.")
-@click.option("--processes", type=click.IntRange(1), help="Client processes.  [default: as many as it takes]")
-@click.option("--certify/--no-certify", default=True, show_default=True, help="Measure the client itself afterwards.")
-@click.option("--json", "summary_file", type=click.Path(path_type=Path), help="Write the summary as JSON.")
-@click.option("--requests-out", type=click.Path(path_type=Path), help="Write one line of JSON per request.")
-@_world
-def load(world: World, /, **given: Any) -> int:  # noqa: ANN401 - click's words become a typed record at once
-    """Run the load generator alone against one URL: every token stamped, nothing judged."""
-    from servegate_action import bench
-
-    return bench.load(world, bench.Asked(**given))
 
 
 # ---------------------------------------------------------------- configuration

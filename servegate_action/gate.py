@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from servegate_action import __version__, launch, store, workload
-from servegate_action.analysis import checklist
+from servegate_action import __version__, calibrations, launch, store, workload
+from servegate_action.analysis import calibration, checklist
+from servegate_action.analysis.calibration import Calibration
 from servegate_action.analysis.judgement import Judgement, Word
 from servegate_action.analysis.metrics import LaunchData
 from servegate_action.analysis.verdict import Decision
@@ -79,7 +80,7 @@ def conclude(directory: RunDirectory) -> Judgement:
     judgement = judge(directory)
     for name, text in rendered(judgement, language=configuration_of(directory).report.language).items():
         directory.write_text(name, text)
-    directory.write_text(store.TRACE, checklist.trace_csv(directory.recording(), _data(directory)))
+    directory.write_text(store.TRACE, checklist.trace_csv(directory.recording(), data_of(directory)))
     directory.write_manifest(__version__)
     return judgement
 
@@ -87,7 +88,7 @@ def conclude(directory: RunDirectory) -> Judgement:
 def judge(directory: RunDirectory) -> Judgement:
     """The judgement that follows from the files; nothing is written."""
     arrivals = _arrivals(directory)
-    return checklist.judge(configuration_of(directory), directory.recording(), _data(directory), arrivals_s=arrivals)
+    return checklist.judge(configuration_of(directory), directory.recording(), data_of(directory), arrivals_s=arrivals)
 
 
 def rendered(judgement: Judgement, *, language: Language) -> dict[str, str]:
@@ -191,7 +192,7 @@ def _job(order: Order, directory: RunDirectory, config_text: str, world: World, 
         cache=launch.state_directory(world.environment) / "hashes",
         origin=order.origin,
         host=this_host(),
-        thinking=Judging(order.config, directory),
+        thinking=Judging(order.config, directory, calibrations.find(order.config, world)),
         reporter=reporter,
     )
 
@@ -202,10 +203,20 @@ class Judging:
 
     config: Config
     directory: RunDirectory
+    calibration: Calibration | None
 
     def incomparable(self, recording: Recording) -> bool:
         """Whether the checks before the first round make the comparison INVALID already."""
         return self._standing(recording).word is Word.INVALID
+
+    def warnings(self, recording: Recording) -> tuple[str, ...]:
+        """Limits below the floor that a calibration of this runner found."""
+        if self.calibration is None:
+            return ()
+        series = checklist.series_of(self.config, recording, {}, arrivals_s=_arrivals(self.directory))
+        gated = [(one.key, one.limit) for one in series if one.gated]
+        runner = calibrations.runner_of(recording)
+        return calibration.warnings(self.calibration, gated, runner=runner, looks=recording.plan.looks)
 
     def decided(self, recording: Recording) -> bool:
         """Whether a verdict stands at this look."""
@@ -217,7 +228,7 @@ class Judging:
 
     def _standing(self, recording: Recording) -> Decision:
         arrivals = _arrivals(self.directory)
-        return checklist.standing(self.config, recording, _data(self.directory), arrivals_s=arrivals)
+        return checklist.standing(self.config, recording, data_of(self.directory), arrivals_s=arrivals)
 
 
 def configuration_of(directory: RunDirectory) -> Config:
@@ -225,7 +236,7 @@ def configuration_of(directory: RunDirectory) -> Config:
     return configuration.load(directory.read_text(store.CONFIG), file=str(directory.root / store.CONFIG))
 
 
-def _data(directory: RunDirectory) -> Mapping[str, LaunchData]:
+def data_of(directory: RunDirectory) -> Mapping[str, LaunchData]:
     """Bulk facts of every launch that counts, by the launch's directory."""
     launches = (one for one in directory.recording().launches if one.state is not LaunchState.VOIDED)
     return {one.directory: _launch_data(directory.data(one)) for one in launches}

@@ -30,6 +30,7 @@ from servegate_action.analysis.promises import capacity_checks, failed_share_che
 from servegate_action.analysis.rounds import Evidence, Launch, gather, launch_client_trouble
 from servegate_action.analysis.row_lines import Findings
 from servegate_action.analysis.rows import rows
+from servegate_action.analysis.series import MetricSeries
 from servegate_action.analysis.sights import sights
 from servegate_action.analysis.signals import launch_signals
 from servegate_action.analysis.validity import complete_check, validity_checks
@@ -70,6 +71,16 @@ def standing(
 ) -> Decision:
     """The decision at this moment of a run that may go on: `next_look` says after how many rounds to look again."""
     return _think(config, recording, gather(config, recording, data), arrivals_s=arrivals_s, ended=False).decision
+
+
+def series_of(
+    config: Config, recording: Recording, data: Mapping[str, LaunchData], *, arrivals_s: Sequence[float] = ()
+) -> tuple[MetricSeries, ...]:
+    """Every metric, paired over the complete rounds: what a calibration is made from."""
+    evidence = gather(config, recording, data)
+    migrates = any(one.migration for one in differences(config, recording, evidence))
+    money = economy(config, recording, evidence, migrates=migrates, recorded_arrivals_s=arrivals_s)
+    return tuple(all_series(config, recording, evidence, money))
 
 
 # ---------------------------------------------------------------- thinking
@@ -154,7 +165,7 @@ def _judgement(config: Config, recording: Recording, evidence: Evidence, thought
         candidate_label=config.stacks.candidate.label,
         workload_sha256=recording.plan.workload_sha256,
         config_sha256=recording.plan.config_sha256,
-        accelerator=_accelerator(recording),
+        accelerator=accelerator_name(recording),
         rounds_used=decision.rounds_used,
         rounds_planned=recording.plan.looks[-1],
         looks=recording.plan.looks,
@@ -178,7 +189,8 @@ def _judgement(config: Config, recording: Recording, evidence: Evidence, thought
     )
 
 
-def _accelerator(recording: Recording) -> str:
+def accelerator_name(recording: Recording) -> str:
+    """`1x NVIDIA H100 80GB HBM3`, or the CPU's name: what a report and a calibration call the machine."""
     if recording.accelerator == "cpu" or isinstance(recording.telemetry, Absent):
         return f"{recording.host.cpu}, {recording.host.cpus} CPUs"
     names = Counter(device.name for device in recording.telemetry.devices)

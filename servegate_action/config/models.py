@@ -597,6 +597,10 @@ class Config(Model):
     slo: Slo = Slo()
     cost: Cost | None = None
     accelerator: Literal["auto", "nvidia", "cpu"] = "auto"
+    calibration: str | None = Field(
+        default=None,
+        description="calibration.json that `servegate calibrate` wrote for this runner; default: the newest one",
+    )
     load: Load = Load()
     numerics: Numerics = Numerics()
     report: ReportOptions = ReportOptions()

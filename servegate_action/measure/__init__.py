@@ -34,6 +34,7 @@ def measure(job: Job) -> Recording:
         if job.thinking.incomparable(draft.recording):
             draft.note("no round was run, because the two stacks cannot be compared")
         else:
+            _warn(job, draft)
             certify(job, draft, common)
             run_rounds(job, draft, common)
     except Cancelled as error:
@@ -44,6 +45,12 @@ def measure(job: Job) -> Recording:
         raise
     draft.set(state="finished", finished_ns=time.monotonic_ns())
     return draft.recording
+
+
+def _warn(job: Job, draft: Draft) -> None:
+    for warning in job.thinking.warnings(draft.recording):
+        job.reporter.phase(f"warning: {warning}")
+        draft.note(warning)
 
 
 def _expects_gpu(job: Job) -> bool:

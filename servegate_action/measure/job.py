@@ -26,6 +26,9 @@ class Thinking(Protocol):
     def incomparable(self, recording: Recording) -> bool:
         """The two stacks cannot be compared whatever the numbers: stop before GPU time is spent."""
 
+    def warnings(self, recording: Recording) -> tuple[str, ...]:
+        """What a user should know before GPU time is spent: limits that this runner's noise cannot show."""
+
     def decided(self, recording: Recording) -> bool:
         """At a look: no further round is needed."""
 
