@@ -1,6 +1,6 @@
 """How long, and in how much memory, a large run is judged: 1,000,000 token events in 5,000 requests.
 
-    python benchmarks/judging.py [--events 1000000] [--requests 5000] [--bound-seconds 5] [--bound-mb 500]
+    python -m benchmarks.judging [--events 1000000] [--requests 5000] [--bound-seconds 5] [--bound-mb 500]
 
 Writes a made-up run in the form of the run directory (one gzip member of JSON lines per cell, telemetry lines,
 `recording.json`) to a temporary folder, then reads, judges and lays it out from a fresh process, as `servegate judge`
@@ -42,7 +42,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="servegate-judging-") as folder:
         _write(Path(folder), requests=options.requests, events=options.events)
         bounds = ["--bound-seconds", str(options.bound_seconds), "--bound-mb", str(options.bound_mb)]
-        return subprocess.run([sys.executable, __file__, "--judge", folder, *bounds], check=False).returncode
+        return subprocess.run([sys.executable, "-m", "benchmarks.judging", "--judge", folder, *bounds], check=False).returncode
 
 
 def _write(folder: Path, *, requests: int, events: int) -> None:

@@ -6,8 +6,11 @@ reference, which makes the comparison INVALID rather than the candidate bad.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
 
 from servegate_action.analysis.cells import CellMeasures
 from servegate_action.analysis.findings import named
@@ -22,15 +25,16 @@ TAIL_SHARE = 0.05
 
 def failed_share_checks(config: Config, recording: Recording, evidence: Evidence) -> list[HardCheck]:
     """Failed over attempted requests of each cell and side, over all rounds that count."""
+    if not evidence.rounds:
+        return []
     return [
-        check
+        _failed_in(config, cell.id, side, [one.metrics.mix.cells[cell.id] for one in evidence.of(side)])
         for cell in recording.plan.cells
         for side in Side
-        for check in _failed_in(config, cell.id, side, [one.metrics.mix.cells[cell.id] for one in evidence.of(side)])
     ]
 
 
-def _failed_in(config: Config, cell: str, side: Side, measures: Sequence[CellMeasures]) -> Iterable[HardCheck]:
+def _failed_in(config: Config, cell: str, side: Side, measures: Sequence[CellMeasures]) -> HardCheck:
     attempted = sum(one.attempted for one in measures)
     failed = sum(one.failed for one in measures)
     allowed = min(config.limits.failed_share, TAIL_SHARE)
@@ -38,8 +42,8 @@ def _failed_in(config: Config, cell: str, side: Side, measures: Sequence[CellMea
     reasons: Counter[str] = Counter()
     for one in measures:
         reasons.update(dict(one.failures))
-    why = f" ({_reasons(reasons)})" if failed else ""
-    yield HardCheck(
+    why = f" ({named([f'{count}x {text}' for text, count in reasons.most_common()])})" if failed else ""
+    return HardCheck(
         name="failed_share",
         kind="reject" if side is Side.CANDIDATE else "invalid",
         ok=ok,
@@ -50,10 +54,6 @@ def _failed_in(config: Config, cell: str, side: Side, measures: Sequence[CellMea
     )
 
 
-def _reasons(reasons: Counter[str]) -> str:
-    return named([f"{count}x {text}" for text, count in reasons.most_common()])
-
-
 def _failure_advice(side: Side) -> str:
     if side is Side.CANDIDATE:
         return "read server.log of the candidate's launches; a failed request counts as an infinite latency"
@@ -61,22 +61,27 @@ def _failure_advice(side: Side) -> str:
 
 
 def slo_checks(config: Config, evidence: Evidence, cold_ttft_ms: float | Absent | None) -> list[HardCheck]:
-    """Absolute levels of the candidate in each cell: geometric mean over rounds of the p95 of each launch."""
+    """Absolute levels of the candidate in each cell: geometric mean over rounds of the p95 of each launch.
+
+    `cold_ttft_ms` is the candidate's p95 TTFT with cold starts, None where it does not sleep. Answers of one token have
+    no TPOT, so that their cells have no level of it.
+    """
+    launches = [launch.metrics.mix.cells for launch in evidence.of(Side.CANDIDATE)]
+    cells = {name: [one[name] for one in launches] for name in (launches[0] if launches else ())}
     checks: list[HardCheck] = []
-    levels = (
-        ("slo_ttft_p95", "p95 TTFT", config.slo.ttft_p95_ms),
-        ("slo_tpot_p95", "p95 TPOT", config.slo.tpot_p95_ms),
-    )
-    for name, words, level in levels:
-        if level is None:
-            continue
-        for cell in dict.fromkeys(cell for one in evidence.of(Side.CANDIDATE) for cell in one.metrics.mix.cells):
-            measures = [one.metrics.mix.cells[cell] for one in evidence.of(Side.CANDIDATE)]
-            value = typical([one.ttft.p95_ms if name == "slo_ttft_p95" else one.tpot.p95_ms for one in measures])
-            checks += _slo(name, words, level, value, cell=cell)
+    if config.slo.ttft_p95_ms is not None:
+        level = _Level("slo_ttft_p95", "p95 TTFT", config.slo.ttft_p95_ms)
+        checks += [level.check(typical([one.ttft.p95_ms for one in own]), cell=name) for name, own in cells.items()]
+    if config.slo.tpot_p95_ms is not None:
+        level = _Level("slo_tpot_p95", "p95 TPOT", config.slo.tpot_p95_ms)
+        checks += [
+            level.check(typical([one.tpot.p95_ms for one in own]), cell=name)
+            for name, own in cells.items()
+            if own[0].plan.output_tokens > 1
+        ]
     if config.slo.ttft_p95_ms is not None and cold_ttft_ms is not None:
-        words = "p95 TTFT with cold starts"
-        checks += _slo("slo_ttft_p95_with_cold_starts", words, config.slo.ttft_p95_ms, cold_ttft_ms, cell=None)
+        level = _Level("slo_ttft_p95_with_cold_starts", "p95 TTFT with cold starts", config.slo.ttft_p95_ms)
+        checks.append(level.check(cold_ttft_ms, cell=None))
     return checks
 
 
@@ -90,25 +95,26 @@ def typical(values: Sequence[float | Absent]) -> float | Absent:
     return product
 
 
-def _slo(name: str, words: str, level: float, value: float | Absent, *, cell: str | None) -> Iterable[HardCheck]:
-    if isinstance(value, Absent):
-        # A level of one-token answers' TPOT is no level at all; a level that cannot be read allows no PASS.
-        detail = f"{words} cannot be held against its level: {value.absent}"
-        yield HardCheck(name=name, kind="inconclusive", ok=False, cell=cell, side=Side.CANDIDATE, detail=detail)
-        return
-    ok = value <= level
-    shown = f"{value:.4g} ms" if value < float("inf") else "a failed request"
-    yield HardCheck(
-        name=name,
-        kind="reject",
-        ok=ok,
-        cell=cell,
-        side=Side.CANDIDATE,
-        detail=f"{words} is {shown}, its service level is {level:g} ms",
-        advice=""
-        if ok
-        else "make it faster, lower the load per replica, or change the service level in the gate's policy",
-    )
+@dataclass(frozen=True, slots=True)
+class _Level:
+    """One declared service level, in ms."""
+
+    name: str
+    words: str
+    most_ms: float
+
+    def check(self, value: float | Absent, *, cell: str | None) -> HardCheck:
+        """Held against a value; a level that cannot be read allows no PASS."""
+        if isinstance(value, Absent):
+            detail = f"{self.words} cannot be held against its level: {value.absent}"
+            return self._made("inconclusive", detail, ok=False, cell=cell)
+        shown = f"{value:.4g} ms" if math.isfinite(value) else "a failed request"
+        detail = f"{self.words} is {shown}, its service level is {self.most_ms:g} ms"
+        return self._made("reject", detail, ok=value <= self.most_ms, cell=cell)
+
+    def _made(self, kind: Literal["reject", "inconclusive"], detail: str, *, ok: bool, cell: str | None) -> HardCheck:
+        advice = "" if ok else "make it faster, lower the load per replica, or change the level in the gate's policy"
+        return HardCheck(name=self.name, kind=kind, ok=ok, cell=cell, side=Side.CANDIDATE, detail=detail, advice=advice)
 
 
 def capacity_checks(duty: Mapping[Side, float]) -> list[HardCheck]:

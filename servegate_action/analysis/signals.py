@@ -16,7 +16,10 @@ from servegate_action.records import Absent, LaunchRecord, TelemetrySample
 
 @dataclass(frozen=True, slots=True)
 class LaunchSignals:
-    """Per cell in percent; power in W of all the stack's accelerators together."""
+    """Utilization in percent; power in W of all the stack's accelerators together.
+
+    `spoiled`: what makes the launch worthless. `unwatched`: cells without a single sample.
+    """
 
     utilization: Mapping[str, MaybeFloat]
     utilization_lowest: Mapping[str, MaybeFloat]
@@ -26,6 +29,7 @@ class LaunchSignals:
     memory_bytes: MaybeFloat
     power_capped_share: MaybeFloat
     spoiled: tuple[str, ...]
+    unwatched: tuple[str, ...]
     notes: tuple[str, ...]
 
 
@@ -51,6 +55,7 @@ def launch_signals(record: LaunchRecord, data: LaunchData) -> LaunchSignals:
         memory_bytes=_largest([one.memory_bytes for one in cells.values()]) if cells else nothing,
         power_capped_share=_largest([one.power_capped_share for one in cells.values()]) if cells else nothing,
         spoiled=tuple(dict.fromkeys(f"{name}: {text}" for name, one in cells.items() for text in one.spoiled)),
+        unwatched=tuple(name for name, one in cells.items() if not one.samples),
         notes=tuple(dict.fromkeys(text for one in cells.values() for text in one.notes)),
     )
 

@@ -177,9 +177,11 @@ def _telemetry(recording: Recording, evidence: Evidence) -> HardCheck:
 
 
 def _spoiled(recording: Recording, launch: Launch) -> Sequence[str]:
+    watched = recording.accelerator == "nvidia"
     if isinstance(launch.telemetry, Absent):
-        return [f"no telemetry: {launch.telemetry.absent}"] if recording.accelerator == "nvidia" else []
-    return launch.signals.spoiled
+        return [f"no telemetry: {launch.telemetry.absent}"] if watched else []
+    blind = [f"no telemetry sample in {name}" for name in launch.signals.unwatched] if watched else []
+    return [*launch.signals.spoiled, *blind]
 
 
 def _caches(config: Config, recording: Recording, evidence: Evidence) -> HardCheck:

@@ -1,0 +1,142 @@
+"""What the accelerator said during one launch."""
+
+from __future__ import annotations
+
+import pytest
+
+from servegate_action.analysis.metrics import LaunchData, launch_metrics
+from servegate_action.analysis.signals import bare_power_w, busy_power_w, launch_signals
+from servegate_action.config.models import Slo
+from servegate_action.records import Absent, ColdStart, DeviceSample, IdleBlock, LaunchRecord, TelemetrySample
+from tests.support.making import S, launch, plan, request, run
+from tests.support.recordings import TICK, UUID, Scene, build, passing, telemetry_static
+
+
+def samples(power_mw: int, *, until_s: int, utilization: float = 90.0) -> tuple[TelemetrySample, ...]:
+    """Steady power, with an energy counter that agrees."""
+    return tuple(
+        TelemetrySample(
+            t_ns=moment,
+            devices=(
+                DeviceSample(
+                    uuid=UUID,
+                    power_mw=power_mw,
+                    energy_mj=power_mw * moment // S,
+                    utilization_percent=utilization,
+                    memory_bytes=1 << 30,
+                    throttle_reasons=0,
+                ),
+            ),
+        )
+        for moment in range(0, until_s * S + 1, TICK)
+    )
+
+
+DATA = LaunchData(requests=(), telemetry=telemetry_static("nvidia"), samples=samples(300_000, until_s=30))
+
+
+def started(*, energy_mj: int | Absent, first_token_ns: int | Absent = 10 * S) -> LaunchRecord:
+    nothing = Absent(absent="not seen")
+    start = ColdStart(
+        requested_ns=0,
+        image_ready_ns=nothing,
+        process_up_ns=nothing,
+        port_open_ns=nothing,
+        healthy_ns=nothing,
+        first_token_ns=first_token_ns,
+        page_cache="unknown",
+        energy_mj=energy_mj,
+    )
+    return launch(run(start=10 * S, end=20 * S)).model_copy(update={"cold_start": start})
+
+
+def test_each_state_has_the_power_of_its_own_window() -> None:
+    record = started(energy_mj=2_000_000).model_copy(update={"idle": IdleBlock(started_ns=20 * S, ended_ns=25 * S)})
+    signals = launch_signals(record, DATA)
+    assert signals.loading_power_w == pytest.approx(200.0)
+    assert signals.idle_power_w == pytest.approx(300.0)
+    assert signals.busy_power_w["chat/1"] == pytest.approx(300.0)
+    assert signals.utilization["chat/1"] == pytest.approx(90.0)
+    assert signals.memory_bytes == 1 << 30
+    assert signals.unwatched == ()
+
+
+def test_loading_power_comes_from_samples_where_no_energy_was_read() -> None:
+    signals = launch_signals(started(energy_mj=Absent(absent="no counter")), DATA)
+    assert signals.loading_power_w == pytest.approx(300.0)
+
+
+def test_what_was_not_observed_is_absent_with_the_reason() -> None:
+    signals = launch_signals(launch(run(start=10 * S, end=20 * S)), DATA)
+    assert signals.loading_power_w == Absent(absent="the cold start was not observed")
+    assert signals.idle_power_w == Absent(absent="the idle block was not run")
+    unfinished = launch_signals(started(energy_mj=1, first_token_ns=Absent(absent="it died")), DATA)
+    assert unfinished.loading_power_w == Absent(absent="the cold start was not observed")
+
+
+def test_a_launch_without_cells_has_no_memory_reading() -> None:
+    signals = launch_signals(launch(), DATA)
+    assert signals.memory_bytes == Absent(absent="no cell was measured")
+    assert signals.power_capped_share == Absent(absent="no cell was measured")
+
+
+def test_a_cell_without_a_sample_was_not_watched() -> None:
+    signals = launch_signals(launch(run(start=100 * S, end=120 * S)), DATA)
+    assert signals.unwatched == ("chat/1",)
+    assert isinstance(signals.memory_bytes, Absent)
+
+
+def test_slowed_clocks_spoil_the_cells_in_which_they_were_seen() -> None:
+    built = build(passing(throttle_reasons=0x40))
+    record = built.recording.launches[0]
+    spoiled = launch_signals(record, built.data[record.directory]).spoiled
+    assert len(spoiled) == 3
+    assert all("hardware thermal slowdown" in text for text in spoiled)
+
+
+def test_bare_power_is_that_before_any_launch() -> None:
+    floor = build(Scene(rounds=0)).recording.floor
+    assert bare_power_w(floor) == pytest.approx(72.0)
+
+
+@pytest.mark.parametrize(
+    "floor",
+    [
+        None,
+        TelemetrySample(t_ns=0, devices=()),
+        TelemetrySample(t_ns=0, devices=(DeviceSample(uuid=UUID),)),
+        TelemetrySample(t_ns=0, devices=(DeviceSample(uuid=UUID, power_mw=1), DeviceSample(uuid="GPU-2"))),
+    ],
+)
+def test_bare_power_is_absent_unless_every_device_was_read(floor: TelemetrySample | None) -> None:
+    assert bare_power_w(floor) == Absent(absent="the bare power before the first launch was not read")
+
+
+def test_busy_power_of_the_mix_weighs_cells_by_their_time() -> None:
+    record = launch(run("chat/1", start=0, end=10 * S), run("long/1", start=10 * S, end=20 * S))
+    low, high = samples(100_000, until_s=10), samples(400_000, until_s=30)
+    jump = [one.devices[0].energy_mj or 0 for one in (low[-1], high[20])]
+    later = tuple(
+        one.model_copy(
+            update={"devices": (one.devices[0].model_copy(update={"energy_mj": (one.devices[0].energy_mj or 0) + jump[0] - jump[1]}),)}
+        )
+        for one in high[21:]
+    )
+    data = LaunchData(requests=(), telemetry=telemetry_static("nvidia"), samples=(*low, *later))
+    # 10 tokens at 1 tok/s against 5 at 0.5 tok/s, weights 1 and 3: 10 s and 30 s.
+    requests = [
+        request([S + index * S // 2 for index in range(10)], cell="chat/1"),
+        request([11 * S + index * S for index in range(5)], cell="long/1"),
+    ]
+    plans = [plan("chat/1", weight=1.0), plan("long/1", weight=3.0)]
+    metrics = launch_metrics(record, requests, plan=plans, slo=Slo(), gpus=1)
+    assert busy_power_w(metrics, launch_signals(record, data)) == pytest.approx(0.25 * 100 + 0.75 * 400, rel=0.03)
+
+
+def test_busy_power_is_absent_with_a_rate_or_a_reading() -> None:
+    record = launch(run("chat/1", start=0, end=10 * S))
+    fast = launch_metrics(record, [request([S, 2 * S])], plan=[plan("chat/1")], slo=Slo(), gpus=1)
+    dark = LaunchData(requests=(), telemetry=Absent(absent="no driver"), samples=())
+    assert busy_power_w(fast, launch_signals(record, dark)) == Absent(absent="chat/1: no driver")
+    silent = launch_metrics(record, [request([20 * S, 21 * S])], plan=[plan("chat/1")], slo=Slo(), gpus=1)
+    assert isinstance(busy_power_w(silent, launch_signals(record, DATA)), Absent)

@@ -1,0 +1,259 @@
+"""Did both stacks do the same work, and could it be measured?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from servegate_action.analysis.findings import invalid_if, named
+from servegate_action.analysis.judgement import HardCheck
+from servegate_action.analysis.metrics import LaunchData
+from servegate_action.analysis.rounds import gather
+from servegate_action.analysis.validity import complete_check, validity_checks
+from servegate_action.config.models import Workload
+from servegate_action.records import Absent, RequestRecord, TokenSource
+from tests.support.recordings import Built, build, killed, nothing_measured, passing
+
+CANDIDATE = "rounds/02-candidate"
+
+
+def found(built: Built) -> dict[str, HardCheck]:
+    evidence = gather(built.config, built.recording, built.data)
+    return {check.name: check for check in validity_checks(built.config, built.recording, evidence)}
+
+
+def with_requests(built: Built, change: Callable[[RequestRecord], dict[str, Any]], name: str = CANDIDATE) -> Built:
+    """The run with the requests of one launch changed."""
+    old = built.data[name]
+    requests = tuple(one.model_copy(update=change(one)) for one in old.requests)
+    return Built(built.config, built.recording, {**built.data, name: LaunchData(requests, old.telemetry, old.samples)})
+
+
+def with_telemetry(built: Built, **changes: object) -> Built:
+    """The run with the static telemetry of every candidate launch changed."""
+    data = dict(built.data)
+    for name in [name for name in data if name.endswith("candidate")]:
+        old = data[name]
+        assert not isinstance(old.telemetry, Absent)
+        data[name] = LaunchData(old.requests, old.telemetry.model_copy(update=changes), old.samples)
+    return Built(built.config, built.recording, data)
+
+
+def invalid(check: HardCheck) -> str:
+    assert not check.ok
+    assert check.kind == "invalid"
+    assert check.advice
+    return check.detail
+
+
+# ---------------------------------------------------------------- sentences
+
+
+def test_long_lists_of_findings_name_the_first_and_count_the_rest() -> None:
+    assert named(["a", "b"]) == "a; b"
+    assert named(["a", "b", "c", "d", "e"]) == "a; b; c; and 2 more"
+
+
+def test_a_check_without_findings_says_what_is_good() -> None:
+    assert invalid_if("x", [], good="all is well", advice="none").detail == "all is well"
+    assert invalid_if("x", ["bad"], good="all is well", advice="mend it").advice == "mend it"
+
+
+# ---------------------------------------------------------------- the same work
+
+
+def test_a_good_run_holds_every_check() -> None:
+    checks = found(build(passing()))
+    assert {name: check.ok for name, check in checks.items()} == dict.fromkeys(
+        ("load_equal", "order", "hardware", "telemetry", "client_certificate", "client", "prefix_cache"), True
+    )
+
+
+def test_other_prompt_tokens_mean_another_tokenizer_or_template() -> None:
+    detail = invalid(found(build(passing(extra_prompt_tokens=3)))["load_equal"])
+    assert detail.startswith("round 1: 300 of 300 requests have other prompt_tokens on the two stacks")
+
+
+def test_prompt_tokens_that_a_server_does_not_report_cannot_disagree() -> None:
+    assert found(with_requests(build(passing()), lambda _: {"prompt_tokens": None}))["load_equal"].ok
+
+
+def test_another_number_of_output_tokens_is_another_workload() -> None:
+    built = with_requests(build(passing()), lambda one: {"output_tokens": 31 if one.ok else None})
+    assert invalid(found(built)["load_equal"]) == (
+        "round 2, candidate: 300 of 300 requests came back with another number of tokens than asked for"
+    )
+
+
+def test_being_asked_for_other_lengths_is_another_workload() -> None:
+    built = with_requests(build(passing()), lambda _: {"requested_output_tokens": 16, "output_tokens": 16})
+    detail = invalid(found(built)["load_equal"])
+    assert detail == "round 2: 300 of 300 requests were asked for another number of output tokens"
+
+
+def test_requests_that_were_sent_to_one_stack_only_are_counted() -> None:
+    built = with_requests(build(passing()), lambda one: {"id": one.id + "x"} if one.id.endswith("7") else {})
+    assert invalid(found(built)["load_equal"]) == "round 2: 60 requests were sent to one stack only"
+
+
+def test_requests_that_were_never_sent_are_missed() -> None:
+    built = with_requests(build(passing()), lambda one: {"phase": "warmup"} if one.id.endswith("7") else {})
+    assert invalid(found(built)["load_equal"]).startswith("round 2, candidate: 270 of 300 planned requests were sent")
+
+
+def test_tokens_counted_in_different_ways_cannot_be_compared() -> None:
+    built = with_requests(build(passing()), lambda _: {"token_source": TokenSource.EVENTS})
+    assert invalid(found(built)["load_equal"]) == "round 2: output tokens are counted by usage against events"
+
+
+def test_rounds_out_of_their_planned_order_are_invalid() -> None:
+    built = build(passing())
+    swapped = [
+        one.model_copy(update={"position": 3 - one.position}) if one.round == 2 else one
+        for one in built.recording.launches
+    ]
+    recording = built.recording.model_copy(update={"launches": tuple(swapped)})
+    detail = invalid(found(Built(built.config, recording, built.data))["order"])
+    assert detail == "round 2 was not run in the planned order"
+
+
+def test_rounds_beyond_the_plan_have_no_planned_order() -> None:
+    built = build(passing())
+    short = built.recording.plan.model_copy(update={"order": built.recording.plan.order[:3]})
+    recording = built.recording.model_copy(update={"plan": short})
+    assert "round 4" in invalid(found(Built(built.config, recording, built.data))["order"])
+
+
+# ---------------------------------------------------------------- hardware
+
+
+def test_another_kind_of_accelerator_is_invalid_unless_declared_as_another_pool() -> None:
+    built = build(passing())
+    telemetry = built.data[CANDIDATE].telemetry
+    assert not isinstance(telemetry, Absent)
+    device = telemetry.devices[0].model_copy(update={"name": "NVIDIA H200"})
+    moved = with_telemetry(built, devices=(device,))
+    assert invalid(found(moved)["hardware"]) == "baseline on NVIDIA H100 80GB HBM3, candidate on NVIDIA H200"
+    candidate = built.config.stacks.candidate.model_copy(update={"gpu_pool": "h200"})
+    config = built.config.model_copy(update={"stacks": built.config.stacks.model_copy(update={"candidate": candidate})})
+    declared = found(Built(config, moved.recording, moved.data))["hardware"]
+    assert declared.ok
+    assert declared.detail == "the two stacks need different pools, as declared"
+
+
+def test_another_board_of_the_same_kind_is_another_accelerator() -> None:
+    built = build(passing())
+    telemetry = built.data[CANDIDATE].telemetry
+    assert not isinstance(telemetry, Absent)
+    first = telemetry.devices[0]
+    other = first.model_copy(update={"uuid": "GPU-2"})
+    moved = found(with_telemetry(built, devices=(other,)))["hardware"]
+    assert invalid(moved) == "the two stacks ran on different accelerators of the same kind"
+    assert found(with_telemetry(built, devices=(first, other)))["hardware"].ok
+
+
+# ---------------------------------------------------------------- telemetry
+
+
+def test_slowed_clocks_make_a_run_invalid() -> None:
+    detail = invalid(found(build(passing(throttle_reasons=0x20)))["telemetry"])
+    assert detail.startswith("round 1, baseline: chat/1: the clocks of GPU-")
+    assert "software thermal slowdown" in detail
+
+
+def test_the_power_limit_is_normal_under_load() -> None:
+    assert found(build(passing(throttle_reasons=0x04)))["telemetry"].ok
+
+
+def without_samples(built: Built) -> Built:
+    data = {name: LaunchData(one.requests, one.telemetry, ()) for name, one in built.data.items()}
+    return Built(built.config, built.recording, data)
+
+
+def without_telemetry(built: Built) -> Built:
+    gone = Absent(absent="the sampler died")
+    data = {name: LaunchData(one.requests, gone, ()) for name, one in built.data.items()}
+    return Built(built.config, built.recording, data)
+
+
+def test_a_gpu_that_nobody_watched_makes_a_run_invalid() -> None:
+    assert "no telemetry sample in chat/1" in invalid(found(without_samples(build(passing())))["telemetry"])
+    checks = found(without_telemetry(build(passing())))
+    assert "no telemetry: the sampler died" in invalid(checks["telemetry"])
+    assert "hardware" not in checks
+
+
+def test_a_cpu_need_not_be_watched() -> None:
+    built = build(passing(accelerator="cpu"))
+    assert found(without_samples(built))["telemetry"].ok
+    assert found(without_telemetry(built))["telemetry"].detail == "recorded"
+
+
+# ---------------------------------------------------------------- caches, endpoints, the end
+
+
+def cached(share: float) -> Built:
+    return with_requests(build(passing()), lambda one: {"cached_tokens": int((one.prompt_tokens or 0) * share)})
+
+
+def test_prompts_from_a_cache_by_accident_make_a_run_invalid() -> None:
+    detail = invalid(found(cached(0.5))["prefix_cache"])
+    assert detail.startswith("candidate, chat/1: 50% of the prompt tokens came from a cache, meant 5%")
+
+
+def test_a_common_beginning_is_no_accident() -> None:
+    assert found(cached(0.03))["prefix_cache"].ok
+
+
+def test_a_declared_shared_prefix_may_be_cached() -> None:
+    built = cached(0.5)
+    cells = tuple(cell.model_copy(update={"shared_prefix_tokens": 2500}) for cell in built.config.workload.cells)
+    workload = built.config.workload.model_copy(update={"cells": cells})
+    config = built.config.model_copy(update={"workload": workload})
+    assert found(Built(config, built.recording, built.data))["prefix_cache"].ok
+
+
+def test_a_trace_says_itself_which_prefixes_are_shared() -> None:
+    built = cached(0.9)
+    workload = Workload.model_validate({"trace": {"path": "day.jsonl"}})
+    config = built.config.model_copy(update={"workload": workload})
+    assert found(Built(config, built.recording, built.data))["prefix_cache"].ok
+
+
+def test_endpoints_that_servegate_does_not_start_allow_no_pass_unless_declared_fixed() -> None:
+    built = build(passing(endpoint=True, cost=False))
+    check = found(built)["launches"]
+    assert not check.ok
+    assert check.kind == "inconclusive"
+    assert "the baseline and the candidate" in check.detail
+    stacks = built.config.stacks
+    for name in ("baseline", "candidate"):
+        stack = getattr(stacks, name)
+        fixed = stack.endpoint.model_copy(update={"launches": "fixed"})
+        stacks = stacks.model_copy(update={name: stack.model_copy(update={"endpoint": fixed})})
+    config = built.config.model_copy(update={"stacks": stacks})
+    assert "launches" not in found(Built(config, built.recording, built.data))
+
+
+def test_without_a_round_only_what_is_known_before_is_checked() -> None:
+    assert set(found(build(passing(rounds=0)))) == {"client_certificate"}
+
+
+@pytest.mark.parametrize(
+    "built, words",
+    [
+        (build(killed()), "the run did not come to its end: its state is `running`"),
+        (build(nothing_measured()), "the run did not come to its end: the candidate exited with code 1 in round 2"),
+    ],
+)
+def test_a_run_that_broke_off_never_passes(built: Built, words: str) -> None:
+    check = complete_check(built.recording)
+    assert not check.ok
+    assert check.kind == "inconclusive"
+    assert check.detail == words
+
+
+def test_a_run_that_came_to_its_end_is_complete() -> None:
+    assert complete_check(build(passing(rounds=0)).recording).ok
