@@ -9,10 +9,13 @@ tokens (`load` does) and to interpret what a server says of itself (`identity` d
 from __future__ import annotations
 
 import json
+import os
+import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+import certifi
 import httpx
 
 Json = dict[str, object]
@@ -68,6 +71,18 @@ class OneToken:
 def api_root(base_url: str) -> str:
     """`http://host:port[/prefix]` without a trailing slash or `/v1`: what `/v1/...` and `/health` are appended to."""
     return base_url.rstrip("/").removesuffix("/v1").rstrip("/")
+
+
+def authorities() -> str | None:
+    """A file of certificate authorities for https stacks; None when the system's own store is to be used.
+
+    The system's store (or SSL_CERT_FILE) knows private authorities; where it is empty, as in some containers, certifi's
+    list stands in.
+    """
+    paths = ssl.get_default_verify_paths()
+    if paths.cafile or (paths.capath and os.listdir(paths.capath)):
+        return None
+    return certifi.where()
 
 
 def get_text(url: str, *, headers: Mapping[str, str] | None = None, timeout_s: float = 10.0) -> Reply:
@@ -137,7 +152,8 @@ def _completed_text(answer: object) -> str | None:
 
 def _call(method: str, url: str, *, body: Json | None, headers: Mapping[str, str] | None, timeout_s: float) -> Reply:
     try:
-        with httpx.Client(trust_env=False, follow_redirects=False, timeout=timeout_s) as client:
+        verify = ssl.create_default_context(cafile=authorities()) if url.startswith("https:") else False
+        with httpx.Client(trust_env=False, follow_redirects=False, timeout=timeout_s, verify=verify) as client:
             response = client.request(method, url, json=body, headers=dict(headers or {}))
             return Answered(response.status_code, response.text, dict(response.headers))
     except httpx.TimeoutException as error:

@@ -19,6 +19,7 @@ from typing import Literal
 
 import httpx
 
+from servegate_action import client
 from servegate_action.errors import CannotMeasure
 from servegate_action.load.crew import Crew, Finished, Origin
 from servegate_action.load.dialect import encoded, endpoint, request_body
@@ -45,13 +46,18 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class LoadLimits:
-    """Explicit time limits; there are no hidden ones. `processes` is the number of client processes."""
+    """Explicit time limits; there are no hidden ones. `processes` is the number of client processes.
+
+    `cafile` holds the authorities of https stacks (default: the system's). `kernel_stamps=False` leaves the kernel's
+    stamps unused, as on a machine that has none.
+    """
 
     request_timeout_s: float = 600.0
     stall_timeout_s: float = 60.0
     processes: int | Literal["auto"] = "auto"
     open_timeout_s: float = 30.0
     kernel_stamps: bool = True
+    cafile: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +136,7 @@ def _prepared(
         index_fd = _memory(memory, "index", pack_entries(entries))
         shared_fd = _memory(memory, "queue", array("I", range(len(plans))).tobytes())
         jobs = []
+        shares = [streams // count + (number < streams % count) for number in range(count)]
         for number in range(count):
             own = array("I", range(number, len(plans), count)).tobytes()
             jobs.append(
@@ -138,8 +145,9 @@ def _prepared(
                     address=origin.address,
                     server_name=origin.server_name,
                     tls=origin.tls,
-                    verify=True,
-                    slots=streams // count + (number < streams % count),
+                    cafile=limits.cafile or (client.authorities() if origin.tls else None),
+                    slots=shares[number],
+                    first_slot=sum(shares[:number]),
                     open_loop=cell.concurrency is None,
                     chat=target.dialect.api == "chat",
                     wire_fd=wire_fd,

@@ -141,15 +141,13 @@ class Crew:
 
     def start(self, delay_ns: int) -> int:
         """Wait until every connection of every process is open, then let all go at one moment (monotonic ns)."""
-        for process, kind, told, _ in self._frames(len(self._processes)):
+        for _, kind, told, _ in self._frames(len(self._processes)):
             if kind == READY and told["error"] is not None:
                 raise CannotMeasure(
                     f"cannot open the connections to the server: {told['error']}",
                     why="the server is not up, or does not take that many connections at once",
                     next_step="read the server's log; is its limit of connections below the concurrency?",
                 )
-            if kind == READY:
-                self._selector.unregister(_opened(process.stdout))
         start_ns = time.monotonic_ns() + delay_ns
         for process in self._processes:
             self._selector.register(_opened(process.stdout), selectors.EVENT_READ, process)
@@ -182,7 +180,9 @@ class Crew:
                 if not data:
                     raise _died(process)
                 for kind, told, stamps in self._readers[process.pid].feed(data):
-                    awaited -= kind in {READY, DONE}
+                    if kind in {READY, DONE}:
+                        awaited -= 1
+                        self._selector.unregister(_opened(process.stdout))
                     yield process, kind, told, stamps
 
 

@@ -130,7 +130,7 @@ class Engine:
         """Open `count` connections before the round; raises Lost when they cannot all be had in time."""
         deadline_ns = monotonic_ns() + self.job.open_timeout_ns
         for number in range(count):
-            self._connect(None if self.job.open_loop else number)
+            self._connect(None if self.job.open_loop else self.job.first_slot + number)
         waiting = dict(self._connections)
         while waiting:
             if monotonic_ns() > deadline_ns:

@@ -39,8 +39,9 @@ class Job:
     address: tuple[object, ...]
     server_name: str
     tls: bool
-    verify: bool
+    cafile: str | None
     slots: int
+    first_slot: int
     open_loop: bool
     chat: bool
     wire_fd: int

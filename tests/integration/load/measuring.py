@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from servegate_action.load import LoadLimits, Target, run_cell
 from servegate_action.load.cell import CellResult
@@ -40,23 +39,28 @@ class Seen:
 def planned(names: Sequence[str], *, output_tokens: int = 8) -> tuple[PlannedRequest, ...]:
     """One request per script name."""
     return tuple(
-        PlannedRequest(id=name, prompt=f"script={name} tell me", output_tokens=output_tokens, due_ns=None) for name in names
+        PlannedRequest(id=name, prompt=f"script={name} tell me", output_tokens=output_tokens, due_ns=None)
+        for name in names
     )
 
 
 def cell_of(
-    requests: Sequence[PlannedRequest], *, concurrency: int | None, warmup: Sequence[PlannedRequest] = (), rate: float | None = None
+    requests: Sequence[PlannedRequest],
+    *,
+    concurrency: int | None,
+    warmup: Sequence[PlannedRequest] = (),
+    rate: float | None = None,
 ) -> PlannedCell:
     """A planned cell."""
     return PlannedCell("cell", "cell", concurrency, rate, 1.0, tuple(warmup), tuple(requests))
 
 
 def measure(
-    scripts: Mapping[str, Script], *, limits: LoadLimits = LIMITS, dialect: Dialect = DIALECT, **server: Any
+    scripts: Mapping[str, Script], *, limits: LoadLimits = LIMITS, dialect: Dialect = DIALECT, **server: object
 ) -> Seen:
     """Every script once, each on a connection of its own."""
     requests = planned(list(scripts))
-    with scripted(scripts, **server) as running:
+    with scripted(scripts, **server) as running:  # type: ignore[arg-type]
         result = run_cell(Target(running.url, dialect), cell_of(requests, concurrency=len(requests)), limits=limits)
         running.stop()
     return Seen(result, running, {request.id: request for request in result.requests})

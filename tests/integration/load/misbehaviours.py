@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
@@ -40,11 +41,12 @@ def retold(end: str = "\n\n", *, space: bool = True) -> Script:
     return stream(*[Part(0, sse(event, end=end, space=space)) for event in last], tokens=tokens)
 
 
-def chat(deltas: list[tuple[dict[str, object], int]], *, role_first: bool = True) -> Script:
+def chat(deltas: Sequence[tuple[Mapping[str, object], int]], *, role_first: bool = True) -> Script:
     """A chat stream: deltas with the number of token events (0 or 1) that each is."""
     parts = [Part(0, sse(chat_event({"role": "assistant", "content": ""})))] if role_first else []
     parts += [
-        Part(FIRST if not number else GAP, sse(chat_event(delta)), token) for number, (delta, token) in enumerate(deltas)
+        Part(FIRST if not number else GAP, sse(chat_event(delta)), token)
+        for number, (delta, token) in enumerate(deltas)
     ]
     return stream(Part(0, sse(chat_event({}, finish="length"))), USAGE, DONE, tokens=parts)
 
@@ -131,11 +133,12 @@ FINE: dict[str, Script] = {
     "CR alone": retold("\r\r"),
     "no space after data": retold(space=False),
     "no empty line at the end": stream(FINISH, USAGE, Part(0, b"data: [DONE]")),
-    "byte order mark": stream(
-        FINISH, USAGE, DONE, tokens=[Part(0, b"\xef\xbb\xbf: hello\n\n"), *GOOD.token_parts()]
-    ),
+    "byte order mark": stream(FINISH, USAGE, DONE, tokens=[Part(0, b"\xef\xbb\xbf: hello\n\n"), *GOOD.token_parts()]),
     "other fields": stream(
-        FINISH, USAGE, DONE, tokens=[Part(p.gap_ns, b"event: message\nid: 7\nretry: 3\n" + p.data, 1) for p in GOOD.token_parts()]
+        FINISH,
+        USAGE,
+        DONE,
+        tokens=[Part(p.gap_ns, b"event: message\nid: 7\nretry: 3\n" + p.data, 1) for p in GOOD.token_parts()],
     ),
     "data over two lines": stream(
         FINISH,
@@ -152,16 +155,16 @@ FINE: dict[str, Script] = {
         [({"reasoning_content": f" r{n}"}, 1) for n in range(3)] + [({"content": f" c{n}"}, 1) for n in range(N - 3)]
     ),
     "both reasoning fields": chat([({"reasoning": " r", "reasoning_content": " r"}, 1) for _ in range(N)]),
-    "tool calls": chat(
-        [({"tool_calls": [{"index": 0, "function": {"arguments": f"{n}"}}]}, 1) for n in range(N)]
-    ),
+    "tool calls": chat([({"tool_calls": [{"index": 0, "function": {"arguments": f"{n}"}}]}, 1) for n in range(N)]),
     "two tokens an event": bursts(2),
     "two tokens an event, usage on each": usage_on_each(2),
     "trailers": replace(GOOD, trailer=b"0\r\nx-digest: abc\r\nx-more: 1\r\n\r\n").script(),
     "1xx first": informational(),
     "content-length": with_length(),
     "until close": replace(GOOD, chunked=False, head=HEAD + b"connection: close\r\n\r\n", end="close").script(),
-    "connection: close": replace(GOOD, head=HEAD + b"connection: close\r\ntransfer-encoding: chunked\r\n\r\n", end="close").script(),
+    "connection: close": replace(
+        GOOD, head=HEAD + b"connection: close\r\ntransfer-encoding: chunked\r\n\r\n", end="close"
+    ).script(),
     "closes without saying so": replace(GOOD, end="close").script(),
     "upper-case header names": replace(
         GOOD, head=b"HTTP/1.1 200 OK\r\nContent-Type: Text/Event-Stream\r\nTransfer-Encoding: CHUNKED\r\n\r\n"
@@ -233,7 +236,10 @@ FAILURES: dict[str, tuple[Script, str]] = {
     "invalid UTF-8": (stream(Part(0, b'data: {"choices": "\xff\xfe"}\n\n'), FINISH, USAGE, DONE), "not JSON"),
     "tokens after [DONE]": (stream(FINISH, USAGE, DONE, Part(0, sse(completion_event(" more")))), "after [DONE]"),
     "no token at all": (stream(FINISH, USAGE, DONE, tokens=[]), "without a single token"),
-    "not streamed": (plain(200, b'{"choices": [{"text": "all"}], "usage": {"completion_tokens": 8}}'), "did not stream"),
+    "not streamed": (
+        plain(200, b'{"choices": [{"text": "all"}], "usage": {"completion_tokens": 8}}'),
+        "did not stream",
+    ),
     "compressed": (
         stream(FINISH, USAGE, DONE, head=HEAD + b"content-encoding: gzip\r\ntransfer-encoding: chunked\r\n\r\n"),
         "compressed",
@@ -247,7 +253,10 @@ FAILURES: dict[str, tuple[Script, str]] = {
     "bad chunk size": (Script((Step(0, CHUNKED + b"zz\r\nhello\r\n"),)), "chunk size"),
     "chunk longer than it says": (Script((Step(0, CHUNKED + b"3\r\nhello\r\n0\r\n\r\n"),)), "chunk"),
     "bad content-length": (Script((Step(0, HEAD + b"content-length: -5\r\n\r\n"),)), "content-length"),
-    "two content-lengths": (Script((Step(0, HEAD + b"content-length: 5\r\ncontent-length: 6\r\n\r\n"),)), "content-length"),
+    "two content-lengths": (
+        Script((Step(0, HEAD + b"content-length: 5\r\ncontent-length: 6\r\n\r\n"),)),
+        "content-length",
+    ),
     "closed before the head": (Script((Step(0, b"HTTP/1.1 200 OK\r\ncont"),), "close"), "before the end"),
 }
 """Script, and words of the error that the request must carry."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -61,7 +61,7 @@ def sse(told: object, *, end: str = "\n\n", space: bool = True) -> bytes:
 # ---------------------------------------------------------------- events as engines send them
 
 
-def completion_event(text: str, *, finish: str | None = None, **more: Any) -> dict[str, Any]:
+def completion_event(text: str, *, finish: str | None = None, **more: object) -> dict[str, Any]:
     """A `/v1/completions` event as vLLM writes it."""
     choice = {"index": 0, "text": text, "logprobs": None, "finish_reason": finish, "stop_reason": None}
     return {
@@ -74,7 +74,7 @@ def completion_event(text: str, *, finish: str | None = None, **more: Any) -> di
     }
 
 
-def chat_event(delta: dict[str, Any], *, finish: str | None = None, **more: Any) -> dict[str, Any]:
+def chat_event(delta: Mapping[str, object], *, finish: str | None = None, **more: object) -> dict[str, Any]:
     """A `/v1/chat/completions` event."""
     return {
         "id": "chatcmpl-a1b2c3d4e5f60718",

@@ -167,8 +167,8 @@ class Server:
         """Choose what to say."""
         method, path, _ = request.split(b" ", 2)
         if method == b"GET" or path.decode() in self.pages:
-            status, kind, body = self.pages.get(path.decode(), (404, "text/plain", "no such page"))
-            self.send(stream, page(status, kind, body.encode()))
+            status, kind, shown = self.pages.get(path.decode(), (404, "text/plain", "no such page"))
+            self.send(stream, page(status, kind, shown.encode()))
             return
         body = request.partition(b"\r\n\r\n")[2]
         if self.keep_bodies:

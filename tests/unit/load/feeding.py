@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 
 from servegate_action.load.answer import Answer, Reader
 from servegate_action.load.framing import Framing
@@ -18,7 +19,7 @@ def bytes_of(script: Script) -> bytes:
 def cut(data: bytes, places: Iterable[int]) -> list[bytes]:
     """`data` in pieces."""
     edges = [0, *sorted({place for place in places if 0 < place < len(data)}), len(data)]
-    return [data[first:last] for first, last in zip(edges, edges[1:], strict=False) if last > first]
+    return [data[first:last] for first, last in pairwise(edges) if last > first]
 
 
 def frame(pieces: Sequence[bytes], *, closed: bool = False) -> tuple[bytearray, array[int], array[int], Framing]:

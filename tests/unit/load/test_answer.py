@@ -66,7 +66,9 @@ def test_scan_and_parser_agree_on_damaged_events(data: st.DataObject) -> None:
     victim = data.draw(st.integers(0, len(tokens) - 1))
     event = tokens[victim]
     at = data.draw(st.integers(0, len(event)))
-    junk = data.draw(st.sampled_from([b"", b'"', b"\\", b"\\u12", b"\xff", b"\n", b"{", b'","text":"x', b"\x00", b"1", b" "]))
+    junk = data.draw(
+        st.sampled_from([b"", b'"', b"\\", b"\\u12", b"\xff", b"\n", b"{", b'","text":"x', b"\x00", b"1", b" "])
+    )
     tokens[victim] = event[:at] + junk + event[at + data.draw(st.integers(0, 3)) :]
     told = Told(parts=tuple(Part(0, token) for token in tokens)).script()
     pieces = [step.data for step in told.steps]
@@ -155,10 +157,15 @@ def test_only_an_ordinary_token_event_becomes_a_scanner(event: dict[str, object]
         (completion_event("x"), {**completion_event("x"), "error": "boom"}),
         (completion_event("x", usage=None), completion_event("x", usage={"completion_tokens": 5})),
         (chat_event({"content": "x"}), chat_event({"reasoning_content": "x"})),
-        (chat_event({"content": "x", "reasoning_content": None}), chat_event({"content": "x", "reasoning_content": "y"})),
+        (
+            chat_event({"content": "x", "reasoning_content": None}),
+            chat_event({"content": "x", "reasoning_content": "y"}),
+        ),
     ],
 )
-def test_a_scanner_does_not_match_what_means_something_else(ordinary: dict[str, object], odd: dict[str, object]) -> None:
+def test_a_scanner_does_not_match_what_means_something_else(
+    ordinary: dict[str, object], odd: dict[str, object]
+) -> None:
     scanner = make_scanner(sse(ordinary).removeprefix(b"data: ").rstrip(b"\n"), b"\n\n")
     assert scanner is not None
     assert scanner.pattern.match(sse(ordinary))
