@@ -11,10 +11,12 @@ real completion.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 from servegate_action.config.models import Stack
+from servegate_action.launch.container import launch_container
+from servegate_action.launch.docker_world import DockerWorld, docker_world, in_container
 from servegate_action.launch.endpoint import launch_endpoint
 from servegate_action.launch.ledger import state_directory
 from servegate_action.launch.process import launch_process
@@ -22,7 +24,18 @@ from servegate_action.launch.stack import FirstToken, Launch, Progress, Ready, R
 from servegate_action.launch.sweep import sweep
 from servegate_action.records import Side
 
-__all__ = ["FirstToken", "Progress", "Ready", "Running", "launch", "log_tail", "state_directory", "sweep"]
+__all__ = [
+    "DockerWorld",
+    "FirstToken",
+    "Progress",
+    "Ready",
+    "Running",
+    "docker_world",
+    "launch",
+    "log_tail",
+    "state_directory",
+    "sweep",
+]
 
 
 @contextmanager
@@ -36,11 +49,13 @@ def launch(  # noqa: PLR0913 - the border of the room, all by keyword
     workspace: Path,
     first_token: FirstToken,
     progress: Progress,
+    docker: DockerWorld | None = None,
 ) -> Iterator[Running]:
     """Start one stack and end it with the block.
 
     `environment` is the job's; the stack sees an allow-list of it. `first_token` decides when it is ready, for instance
-    `functools.partial(client.one_token, api="completions")`. Raises LaunchFailed, UsageError, StorageFailed.
+    `functools.partial(client.one_token, api="completions")`. `docker` is the run's view of the engine, opened once with
+    `docker_world`; without it a container stack opens one for itself. Raises LaunchFailed, UsageError, StorageFailed.
     """
     told = Launch(
         stack=stack,
@@ -55,6 +70,12 @@ def launch(  # noqa: PLR0913 - the border of the room, all by keyword
     if stack.process is not None:
         with launch_process(told, stack.process, state_dir=state_directory(environment)) as process:
             yield process
+    elif stack.container is not None:
+        with (
+            nullcontext(docker) if docker is not None else docker_world(environment, run_id) as world,
+            launch_container(told, stack.container, world) as container,
+        ):
+            yield container
     elif stack.endpoint is not None:
-        with launch_endpoint(told, stack.endpoint, inside_container=Path("/.dockerenv").exists()) as endpoint:
+        with launch_endpoint(told, stack.endpoint, inside_container=in_container()) as endpoint:
             yield endpoint

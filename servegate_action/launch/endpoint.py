@@ -59,6 +59,11 @@ class RunningEndpoint:
         """Where a log would be; an endpoint's log is not servegate's to read."""
         return self._launch.log_path
 
+    @property
+    def volume(self) -> None:
+        """None: its files are this machine's."""
+        return None
+
     def waiting(self) -> Waiting:
         """What to wait for."""
         return Waiting(

@@ -21,6 +21,7 @@ from servegate_action.errors import CannotMeasure
 LOOPBACK = "127.0.0.1"
 _LOWEST = 20_000
 _TRIES = 200
+_SILENCE_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,13 +87,25 @@ def reserved_port() -> Iterator[int]:
     )
 
 
-def is_open(host: str, port: int, *, timeout_s: float = 1.0) -> bool:
-    """Whether somebody accepts connections there."""
+def is_open(host: str, port: int, *, timeout_s: float = 1.0, proxied: bool = False) -> bool:
+    """Whether somebody accepts connections there.
+
+    A port that a container engine publishes is `proxied`: the engine accepts before the server does, and hangs up when
+    nobody is behind it. A server says nothing before it is asked, so that silence means that it is there.
+    """
     try:
-        with socket.create_connection((host, port), timeout=timeout_s):
-            return True
+        with socket.create_connection((host, port), timeout=timeout_s) as connection:
+            return not proxied or _stays_silent(connection)
     except OSError:
         return False
+
+
+def _stays_silent(connection: socket.socket) -> bool:
+    connection.settimeout(_SILENCE_S)
+    try:
+        return connection.recv(1) != b""
+    except TimeoutError:
+        return True
 
 
 def owners(port: int) -> list[Owner]:

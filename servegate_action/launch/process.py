@@ -141,6 +141,11 @@ class RunningProcess:
         """Where its output goes."""
         return self._launch.log_path
 
+    @property
+    def volume(self) -> None:
+        """None: its files are this machine's."""
+        return None
+
     # ------------------------------------------------------------ start
 
     def start(self) -> None:

@@ -53,6 +53,7 @@ class Waiting:
     port_opened: Callable[[], None]
     why_not: Callable[[], str]
     """Asked when the time is over and the port never opened: what was seen instead."""
+    proxied: bool = False
 
 
 class _Clock:
@@ -89,7 +90,7 @@ def wait_until_ready(waiting: Waiting) -> Phases:
 def _port_open(waiting: Waiting, clock: _Clock) -> int:
     parts = urlsplit(waiting.base_url)
     host, port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
-    while not is_open(host, port):
+    while not is_open(host, port, proxied=waiting.proxied):
         waiting.check()
         if clock.left_s <= 0:
             raise _never_ready(waiting, "its port never opened", why=waiting.why_not())

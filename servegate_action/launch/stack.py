@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -61,6 +61,13 @@ class Ready:
     command: tuple[str, ...]
 
 
+class VolumeReader(Protocol):
+    """Runs Python where a stack's volumes are, when they cannot be seen from here."""
+
+    def run_python(self, code: str, args: Sequence[str]) -> str:
+        """`python3 -c code args…`; its standard output. Raises CannotMeasure when it fails."""
+
+
 class Running(Protocol):
     """A stack between ready and gone."""
 
@@ -71,6 +78,10 @@ class Running(Protocol):
     @property
     def log_path(self) -> Path:
         """Where its output goes."""
+
+    @property
+    def volume(self) -> VolumeReader | None:
+        """A reader of the container's volumes; None for what is no container."""
 
     def alive(self) -> None:
         """Return when it still runs; raise StackDied, with the end of its log, when it does not."""

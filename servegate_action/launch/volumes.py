@@ -1,0 +1,83 @@
+"""Volumes of a container stack: `host:container[:ro]` as written, to mounts as the engine must be told them.
+
+When servegate itself runs in a container, a path that it sees is another one on the host; its own mounts tell which. This
+module refuses to hand a stack the engine's socket, or a folder that holds it: that would be root on the machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from servegate_action.errors import UsageError
+
+_SOCKETS = (PurePosixPath("/var/run/docker.sock"), PurePosixPath("/run/docker.sock"))
+
+
+@dataclass(frozen=True, slots=True)
+class OwnMount:
+    """One mount of servegate's own container: where it is inside, and where that is on the host."""
+
+    inside: PurePosixPath
+    on_host: PurePosixPath
+
+
+@dataclass(frozen=True, slots=True)
+class Volume:
+    """One mount of a stack. `source` is an absolute host path, or the name of a volume of the engine."""
+
+    source: str
+    target: str
+    read_only: bool
+
+    @property
+    def named(self) -> bool:
+        """Whether it is a volume of the engine, not a path."""
+        return not self.source.startswith("/")
+
+
+@dataclass(frozen=True, slots=True)
+class Paths:
+    """How a path that the configuration names becomes one on the engine's host."""
+
+    workspace: Path
+    own_mounts: tuple[OwnMount, ...] = ()
+    sockets: tuple[PurePosixPath, ...] = _SOCKETS
+
+    def on_host(self, path: PurePosixPath) -> PurePosixPath:
+        """The host's path; the innermost own mount that contains it decides, none leaves it as it is."""
+        holding = [mount for mount in self.own_mounts if path.is_relative_to(mount.inside)]
+        if not holding:
+            return path
+        innermost = max(holding, key=lambda mount: len(mount.inside.parts))
+        return innermost.on_host / path.relative_to(innermost.inside)
+
+    def volumes(self, written: Sequence[str], *, label: str) -> tuple[Volume, ...]:
+        """All volumes of a stack. Raises UsageError for a malformed one and for the engine's socket."""
+        return tuple(self._volume(text, label) for text in written)
+
+    def _volume(self, text: str, label: str) -> Volume:
+        parts = text.split(":")
+        mode = parts.pop() if len(parts) == 3 else "rw"
+        if len(parts) != 2 or not all(parts) or mode not in {"ro", "rw"} or not parts[1].startswith("/"):
+            raise UsageError(
+                f"the stack '{label}' has a volume that cannot be read: {text}",
+                next_step="write host:container or host:container:ro, with an absolute path in the container",
+            )
+        source, target = parts
+        if "/" not in source and source not in {".", ".."}:
+            return Volume(source=source, target=target, read_only=mode == "ro")
+        seen = PurePosixPath((self.workspace / source).resolve())
+        self._refuse_socket(seen, label)
+        host = self.on_host(seen)
+        self._refuse_socket(host, label)
+        return Volume(source=str(host), target=target, read_only=mode == "ro")
+
+    def _refuse_socket(self, path: PurePosixPath, label: str) -> None:
+        if any(socket.is_relative_to(path) for socket in self.sockets):
+            raise UsageError(
+                f"the stack '{label}' asks for {path}, which holds the container engine's socket",
+                why="whoever can talk to the engine is root on this machine, and a stack is code under test",
+                next_step="mount only the folder that the server needs, such as its weights",
+            )
