@@ -59,7 +59,7 @@ class Finished:
 
 def run(order: Order, *, world: World, reporter: Reporter) -> Finished:
     """The whole gate: sweep, measure, judge, report. The evidence is in `order.output` whatever happens."""
-    for line in launch.sweep(state_dir=launch.state_directory(world.environment)):
+    for line in launch.sweep(state_dir=launch.state_directory(world.environment), environment=world.environment):
         reporter.phase(line)
     directory = RunDirectory.create(order.output)
     text = configuration.dump(order.config)

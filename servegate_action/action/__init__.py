@@ -228,7 +228,10 @@ def _answer(step: Step, event: Event) -> commands.Outcome:
 def post(world: World) -> int:
     """After the job, however it ended: end what a killed step left running, and turn a pending status into an error."""
     step = Step.begin(world, read_inputs(world.environment))
-    for line in launch.sweep(state_dir=launch.state_directory(world.environment), run_id=str(step.job.run)):
+    left = launch.sweep(
+        state_dir=launch.state_directory(world.environment), run_id=str(step.job.run), environment=world.environment
+    )
+    for line in left:
         step.job_log.line(line)
     state = step.job.state
     if step.api is None or not state.get("sha"):

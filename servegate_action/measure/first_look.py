@@ -119,6 +119,7 @@ def _identity(job: Job, up: Up) -> StackIdentity:
         container_digest=ready.container_digest,
         headers=up.headers,
         configured=weights_path(job),
+        volume=up.running.volume,
         cache_dir=job.cache,
         progress=job.reporter.phase,
     )
