@@ -2,61 +2,84 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
+
 from servegate_action.analysis.checklist import void_reason
 from servegate_action.analysis.client_check import certificate_check, client_check
-from servegate_action.analysis.client_trouble import client_trouble, most_lag_ns
+from servegate_action.analysis.client_trouble import client_trouble, thinning
 from servegate_action.analysis.rounds import gather
+from servegate_action.records import RequestRecord
 from tests.support.making import MS, S, client, failed, request, run
 from tests.support.recordings import Built, build, passing
 
 ANSWER = request((100 * MS, 400 * MS), sent_ns=20 * MS, scheduled_ns=0, end_ns=420 * MS)
+PROMPT = ANSWER.model_copy(update={"sent_ns": 1 * MS})
 OPEN = ANSWER.model_copy(update={"slot": None})
 
 
-def test_in_closed_loop_lag_is_held_against_the_duration_of_a_request() -> None:
-    assert most_lag_ns([ANSWER]) == 0.05 * 400 * MS
-    never_sent = ANSWER.model_copy(update={"sent_ns": None})
-    assert most_lag_ns([never_sent]) == 0.05 * 420 * MS
+def test_in_closed_loop_lag_is_the_share_of_time_in_which_slots_are_empty() -> None:
+    assert thinning([ANSWER]) == 20 / 420
+    assert thinning([ANSWER.model_copy(update={"sent_ns": None})]) == 0.0
+    at_once = request((0, 0), scheduled_ns=0, sent_ns=0, end_ns=0)
+    assert thinning([at_once]) == 0.0
 
 
-def test_in_open_loop_lag_is_held_against_ttft_and_10_ms() -> None:
-    assert most_lag_ns([OPEN]) == 0.05 * 100 * MS
-    slow = request((900 * MS, 901 * MS), slot=None)
-    assert most_lag_ns([slow]) == 10 * MS
+def test_a_few_late_requests_among_many_do_not_thin_a_closed_loop() -> None:
+    worst = client(lag_ns=20 * MS)
+    assert client_trouble(run(health=worst), [ANSWER, *[PROMPT] * 9]) == ()
+    assert client_trouble(run(health=worst), [ANSWER]) == (
+        "chat/1: requests were sent late: slots were empty for 4.8% of the time, allowed 2%",
+    )
 
 
-def test_without_an_answer_10_ms_are_allowed() -> None:
-    assert most_lag_ns([failed()]) == 10 * MS
+@pytest.mark.parametrize(
+    ("answered", "allowed"),
+    [([OPEN], 5), ([request((900 * MS, 901 * MS), slot=None)], 10), ([failed()], 10)],
+    ids=["5 % of the median TTFT", "10 ms", "10 ms without an answer"],
+)
+def test_in_open_loop_lag_is_held_against_ttft_and_10_ms(answered: list[RequestRecord], allowed: int) -> None:
+    assert client_trouble(run(health=client(lag_ns=allowed * MS)), answered) == ()
+    assert client_trouble(run(health=client(lag_ns=allowed * MS + MS)), answered) == (
+        f"chat/1: requests were sent late, dispatch lag p99 {allowed + 1}.00 ms, allowed {allowed}.00 ms",
+    )
 
 
 def test_each_trouble_is_a_sentence() -> None:
     bad = client(lag_ns=21 * MS, cpu_ns=950 * MS, wall_ns=S, drift_ns=2 * MS)
     assert client_trouble(run(health=bad), [ANSWER]) == (
-        "chat/1: requests were sent late, dispatch lag p99 21.00 ms, allowed 20.00 ms",
+        "chat/1: requests were sent late: slots were empty for 4.8% of the time, allowed 2%",
         "chat/1: the client used 95% of its cores",
         "chat/1: the clock was stepped by 2.00 ms",
     )
 
 
 def test_a_client_that_kept_up_has_no_trouble() -> None:
-    assert client_trouble(run(health=client(lag_ns=19 * MS, cpu_ns=800 * MS, wall_ns=S)), [ANSWER]) == ()
+    assert client_trouble(run(health=client(lag_ns=1, cpu_ns=800 * MS, wall_ns=S)), [PROMPT]) == ()
 
 
 def test_cpu_time_without_any_wall_time_is_a_saturated_client() -> None:
-    assert client_trouble(run(health=client(cpu_ns=1, wall_ns=0)), [ANSWER]) == (
+    assert client_trouble(run(health=client(cpu_ns=1, wall_ns=0)), [PROMPT]) == (
         "chat/1: the client used 100% of its cores",
     )
 
 
 def late(built: Built, *, launch: int) -> Built:
-    """The same run, but one launch's requests left 80 ms late."""
-    records = list(built.recording.launches)
+    """The same run, but each slot of one launch waited 80 ms before it sent again."""
+    record = built.recording.launches[launch]
     cells = tuple(
         one.model_copy(update={"client": one.client.model_copy(update={"dispatch_lag_p99_ns": 80 * MS})})
-        for one in records[launch].cells
+        for one in record.cells
     )
-    records[launch] = records[launch].model_copy(update={"cells": cells})
-    return Built(built.config, built.recording.model_copy(update={"launches": tuple(records)}), built.data)
+    launches = list(built.recording.launches)
+    launches[launch] = record.model_copy(update={"cells": cells})
+    own = built.data[record.directory]
+    waited = [
+        one.model_copy(update={"scheduled_ns": (one.sent_ns or one.scheduled_ns) - 80 * MS}) for one in own.requests
+    ]
+    data = {**built.data, record.directory: replace(own, requests=waited)}
+    return Built(built.config, built.recording.model_copy(update={"launches": tuple(launches)}), data)
 
 
 def test_a_late_client_in_a_launch_that_counts_makes_the_run_invalid() -> None:
@@ -64,7 +87,7 @@ def test_a_late_client_in_a_launch_that_counts_makes_the_run_invalid() -> None:
     check = client_check(gather(built.config, built.recording, built.data))
     assert not check.ok
     assert check.kind == "invalid"
-    assert check.detail.startswith("round 2, candidate, chat/1: requests were sent late, dispatch lag p99 80.00 ms")
+    assert check.detail.startswith("round 2, candidate, chat/1: requests were sent late: slots were empty for ")
 
 
 def test_a_good_client_says_how_late_it_was_at_most() -> None:
