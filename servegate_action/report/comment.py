@@ -17,7 +17,7 @@ from servegate_action.report import view
 from servegate_action.report.escape import code, inline, link
 from servegate_action.report.markdown import Column, Section
 from servegate_action.report.run_sections import EarlierHead
-from servegate_action.report.sections import moved, sections
+from servegate_action.report.sections import moved, sections, verdict
 from servegate_action.report.wording import Language, Wording, wording
 
 COMMENT_CHARS = 60_000
@@ -36,12 +36,17 @@ class Marker:
     verdict: str
 
     def __str__(self) -> str:
-        fields = {"gate": self.gate, "head": self.head, "run": self.run, "verdict": self.verdict.lower()}
-        return f"<!-- servegate:v1 {' '.join(f'{name}={_token(value)}' for name, value in fields.items())} -->"
+        fields = {
+            "gate": _token(self.gate),
+            "head": _token(re.sub(r"[^0-9a-f]", "", self.head)),
+            "run": _token(re.sub(r"(?<!\d)\.|\.(?!\d)", "", self.run)),
+            "verdict": _token(self.verdict.lower()),
+        }
+        return f"<!-- servegate:v1 {' '.join(f'{name}={value}' for name, value in fields.items())} -->"
 
 
 def _token(value: str) -> str:
-    return re.sub(r"-{2,}(?=$)", "-", re.sub(r"[^A-Za-z0-9._/-]", "", value))[:100] or "-"
+    return re.sub(r"[^A-Za-z0-9._-]", "", value)[:100].rstrip("-") or "-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +78,7 @@ def comment(
     """The whole comment, at most `max_chars` characters unless marker, headline and checklist alone are longer."""
     w = wording(language)
     core = md.paragraphs(f"{marker or marker_of(j)}\n{first_lines(j, w, place or Place())}", checklist(j, w))
-    return fitted(core, sections(j, w, earlier), w, lambda text: len(text) <= max_chars) + "\n"
+    return fitted(core, sections(j, w, earlier), w, lambda text: len(text) < max_chars) + "\n"
 
 
 # ---------------------------------------------------------------- first lines
@@ -146,7 +151,7 @@ def checklist(j: Judgement, w: Wording) -> str:
         Column(w.check),
         Column(w.baseline, right=True),
         Column(w.candidate, right=True),
-        Column(w.change_interval.format(level=view.interval_level(j, w)), right=True),
+        Column(view.change_title(j, w), right=True),
         Column(w.allowed, right=True),
         Column(w.verdict),
     )
@@ -159,13 +164,13 @@ def _row(row: view.RowText, w: Wording) -> list[str]:
     cell = f" {code(line.cell)}" if line.cell else ""
     more = f" ({w.more_lines.format(count=len(row.lines) - 1)})" if len(row.lines) > 1 else ""
     return [
-        f"{row.number} {row.symbol}",
+        f"{row.number}{md.NBSP}{row.symbol}",
         f"{md.bold(inline(row.title))}{told}{cell}{more}",
         md.unbroken(inline(line.baseline, max_chars=CELL)) or w.none,
         md.unbroken(inline(line.candidate, max_chars=CELL)) or w.none,
         moved(line.change, line.interval),
         md.unbroken(inline(line.allowed, max_chars=CELL)) or w.none,
-        inline(line.verdict, max_chars=CELL),
+        verdict(row.mark, line.verdict),
     ]
 
 

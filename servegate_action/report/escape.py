@@ -18,12 +18,14 @@ from urllib.parse import urlsplit
 JOINER = "\u2060"
 REPLACEMENT = "\ufffd"
 ELLIPSIS = "…"
+SHORT_DIGEST = 12
 
 _MAX_COMBINING = 2
 _INVISIBLE = frozenset("\u00ad\u200b\u200c\u200d\u2060\ufeff")  # soft hyphen, zero widths: dropped without a trace
 _UNSHOWABLE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn"})
 _SPACES = frozenset({"Zs", "Zl", "Zp"})
 
+_DIGEST = re.compile(r"(?<![0-9A-Za-z])[0-9a-fA-F]{40,}(?![0-9A-Za-z])")
 _HEX = re.compile(r"(?<![0-9A-Za-z])[0-9a-fA-F]{7,}(?![0-9A-Za-z])")
 _MARKUP = {
     "&": "&amp;",
@@ -83,15 +85,21 @@ def shorten(line: str, *, max_chars: int) -> str:
 def plain(text: str, *, max_chars: int = 400) -> str:
     """One line for places without markup (status texts, a terminal): cleaned, and no runner command in it."""
     line = clean(text, max_chars=max_chars)
-    return line.replace("::", f":{JOINER}:").replace("##[", f"##{JOINER}[")
+    return re.sub(r":(?=:)", ": ", line).replace("##[", "## [")
+
+
+def short_hashes(line: str) -> str:
+    """Whole digests (40 hexadecimal characters and more) cut to their beginning: the report page has them whole."""
+    return _DIGEST.sub(lambda found: f"{found.group()[:SHORT_DIGEST]}{ELLIPSIS}", line)
 
 
 def inline(text: str, *, max_chars: int = 200) -> str:
     """Markdown that shows `text` literally, inside a sentence, a list item, a heading or a table cell.
 
-    Hexadecimal words of seven characters and more are shown as code, since GitHub links bare commit hashes.
+    Hexadecimal words of seven characters and more are shown as code, since GitHub links bare commit hashes; digests are
+    cut.
     """
-    line = clean(text, max_chars=max_chars)
+    line = short_hashes(clean(text, max_chars=max_chars))
     parts: list[str] = []
     end = 0
     for found in _HEX.finditer(line):
@@ -119,7 +127,7 @@ def _escape_leading(token: str) -> str:
 
 def code(text: str, *, max_chars: int = 120) -> str:
     """A code span; text that a code span cannot hold in every place (backtick, pipe, backslash) is shown as `inline`."""
-    line = clean(text, max_chars=max_chars)
+    line = short_hashes(clean(text, max_chars=max_chars))
     if not line or any(char in line for char in "`|\\"):
         return inline(text, max_chars=max_chars)
     return f"`{line}`"

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 NBSP = "\u00a0"
+NB_HYPHEN = "\u2011"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +71,7 @@ def paragraphs(*parts: str) -> str:
 
 def unbroken(number: str) -> str:
     """A number whose unit, sign and interval stay on its line where the column is wide enough."""
-    return number.replace(" ", NBSP)
+    return number.replace(" ", NBSP).replace("GPU-h", f"GPU{NB_HYPHEN}h")
 
 
 def xychart(title: str, *, x_axis: str, y_axis: str, lines: Sequence[Sequence[float]]) -> str:

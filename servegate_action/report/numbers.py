@@ -172,8 +172,8 @@ def _trimmed(value: float, marks: Marks) -> str:
 
 
 def probability(value: float, marks: Marks) -> str:
-    """A p-value: `0.007`, `< 0.001`."""
-    return f"< {figure(0.001, 3, marks)}" if value < 0.001 else figure(value, 3, marks)
+    """A p-value as a relation: `= 0.007`, `< 0.001`."""
+    return f"< {figure(0.001, 3, marks)}" if value < 0.001 else f"= {figure(value, 3, marks)}"
 
 
 def count(value: float, marks: Marks) -> str:

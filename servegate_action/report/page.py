@@ -283,7 +283,7 @@ class Content:
             lines = [
                 Line(list(enumerate(one.tokens_per_second)), KINDS[one.side]) for one in series if one.tokens_per_second
             ]
-            title = self.w.trace_caption.format(cell=cell)
+            title = clean(self.w.trace_caption.format(cell=cell))
             chart = Chart(title=title, x_label=self.w.seconds, y_label="tok/s", lines=lines, width=520, height=230)
             made.append(Figure(cell, draw(chart, self.w.marks), title))
         return made

@@ -96,7 +96,7 @@ def _identity_details(j: Judgement, w: Wording) -> str:
 
 
 def trace(j: Judgement, w: Wording) -> tuple[Part, ...]:
-    """One cell and round as a chart."""
+    """One cell and round as a chart. Its cell is named beside it: no foreign text stands in a chart."""
     return (Part(_trace_chart(j, w), drop=10),)
 
 
@@ -110,12 +110,13 @@ def _trace_chart(j: Judgement, w: Wording) -> str:
         return ""
     lines = [thinned(one.tokens_per_second[:seconds], TRACE_POINTS) for one in pair]
     chart = md.xychart(
-        chart_label(w.chart_trace.format(cell=first.cell, round=first.round)),
+        chart_label(w.chart_trace),
         x_axis=f'"{chart_label(w.chart_trace_x)}" 0 --> {seconds - 1}',
         y_axis=chart_label(w.chart_trace_y),
         lines=lines,
     )
-    return md.paragraphs(chart, w.chart_trace_lines)
+    which = w.chart_trace_which.format(cell=code(first.cell), round=first.round)
+    return md.paragraphs(which, chart, w.chart_trace_lines)
 
 
 def trace_pair(j: Judgement) -> tuple[TraceSeries, TraceSeries] | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from servegate_action.analysis.judgement import HardCheck, Judgement, MetricVerdict, Outcome
+from servegate_action.analysis.judgement import HardCheck, Judgement, Mark, MetricVerdict, Outcome
 from servegate_action.report import cost_section, run_sections, view
 from servegate_action.report import markdown as md
 from servegate_action.report.escape import code, inline
@@ -112,7 +112,7 @@ def _every_line(j: Judgement, w: Wording) -> str:
         Column(w.cell),
         Column(w.baseline, right=True),
         Column(w.candidate, right=True),
-        Column(w.change_interval.format(level=view.interval_level(j, w)), right=True),
+        Column(view.change_title(j, w), right=True),
         Column(w.allowed, right=True),
         Column(w.verdict),
     )
@@ -123,15 +123,21 @@ def _every_line(j: Judgement, w: Wording) -> str:
 def line_cells(line: view.LineText, w: Wording) -> list[str]:
     """One checklist line as table cells."""
     return [
-        f"{line.number} {line.symbol}",
+        f"{line.number}{md.NBSP}{line.symbol}",
         inline(line.what, max_chars=CELL),
         code(line.cell) if line.cell else w.none,
         _number(line.baseline) or w.none,
         _number(line.candidate) or w.none,
         moved(line.change, line.interval),
         _number(line.allowed) or w.none,
-        inline(line.verdict, max_chars=CELL),
+        verdict(line.mark, line.verdict),
     ]
+
+
+def verdict(mark: Mark, word: str) -> str:
+    """A verdict in a table cell; what fails stands out."""
+    text = inline(word, max_chars=CELL)
+    return md.bold(text) if mark is Mark.BAD else text
 
 
 def _row_notes(j: Judgement, w: Wording) -> str:

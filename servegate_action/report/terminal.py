@@ -33,7 +33,9 @@ def terminal(j: Judgement, *, language: Language = "en") -> Group:
         line = row.first
         cells = (line.baseline, line.candidate, line.whole_change, line.allowed)
         shown = (Text(plain(cell, max_chars=CELL)) for cell in cells)
-        table.add_row(f"{row.number}", Text(plain(_what(row))), *shown, Text(f"{_SIGNS[row.mark]}: {plain(line.verdict)}"))
+        table.add_row(
+            f"{row.number}", Text(plain(_what(row))), *shown, Text(f"{_SIGNS[row.mark]}: {plain(line.verdict)}")
+        )
     verdict = Text.assemble((j.word.value, _STYLES[j.word]), ": ", plain(view.headline(j, w).whole, max_chars=600))
     return Group(verdict, Text(""), table, *(Text(f"→ {plain(one)}") for one in j.advice), Text(""))
 

@@ -6,9 +6,11 @@ words alike. Choosing words and digits happens here; no value is computed and no
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from servegate_action.analysis import headline as words
 from servegate_action.analysis.judgement import (
     Direction,
     HardCheck,
@@ -33,6 +35,7 @@ SYMBOLS = {Mark.OK: "✅", Mark.BAD: "❌", Mark.OPEN: "⚠️", Mark.INFO: "ℹ
 WORD_SYMBOLS = {Word.PASS: "✅", Word.REJECT: "❌", Word.INCONCLUSIVE: "⚠️", Word.INVALID: "⛔"}
 CHECK_SYMBOLS = {True: "✅", False: "❌"}
 SHORT_SHA = 7
+LONG_TEXT = 24
 SHORT_DIGEST = 12
 
 
@@ -140,6 +143,11 @@ def interval_level(j: Judgement, w: Wording) -> str:
     return level(1 - 2 * j.level, w)
 
 
+def change_title(j: Judgement, w: Wording) -> str:
+    """The head of the column of changes."""
+    return w.change_interval.format(level=interval_level(j, w).replace(" ", "\u00a0"))
+
+
 def metric_name(key: MetricKey, w: Wording) -> str:
     """The metric's name in this language, without its cell."""
     return w.metrics[key.metric]
@@ -238,11 +246,14 @@ def _metric_reason(one: MetricVerdict, w: Wording) -> str:
 
 def rows(j: Judgement, w: Wording) -> tuple[RowText, ...]:
     """The eight rows."""
-    return tuple(_row(one, j, w) for one in j.rows)
+    in_cell: dict[str | None, list[MetricVerdict]] = {}
+    for one in j.metrics:
+        in_cell.setdefault(one.key.cell, []).append(one)
+    return tuple(_row(row, in_cell, w, headline=j.headline) for row in j.rows)
 
 
-def _row(row: Row, j: Judgement, w: Wording) -> RowText:
-    lines = tuple(_line(row.number, line, j, w) for line in row.lines)
+def _row(row: Row, in_cell: Mapping[str | None, Sequence[MetricVerdict]], w: Wording, *, headline: str) -> RowText:
+    lines = tuple(_line(row.number, line, in_cell.get(line.cell, ()), w) for line in row.lines)
     return RowText(
         number=row.number,
         title=w.row_titles[row.number - 1],
@@ -251,13 +262,13 @@ def _row(row: Row, j: Judgement, w: Wording) -> RowText:
         mark_word=w.mark_words[row.mark],
         first=lines[0],
         lines=lines,
-        notes=tuple(w.say(note) for note in row.notes),
+        notes=tuple(w.say(note) for note in row.notes if note != headline),
     )
 
 
-def _line(number: int, line: RowLine, j: Judgement, w: Wording) -> LineText:
+def _line(number: int, line: RowLine, metrics_there: Sequence[MetricVerdict], w: Wording) -> LineText:
     baseline, candidate = _shown_pair(line.baseline, line.candidate, w)
-    direction = _direction(line, j)
+    direction = _direction(line, metrics_there)
     moved, interval, allowed_text = w.none, "", _allowed(line, direction, w)
     if not isinstance(line.change, Absent):
         text = numbers.change(
@@ -294,9 +305,11 @@ def _metric_label(label: str, w: Wording) -> str | None:
 
 
 def _shown_pair(baseline: Shown, candidate: Shown, w: Wording) -> tuple[str, str]:
+    """Both sides; a long text that holds for both is written once."""
     if isinstance(baseline, Quantity) and isinstance(candidate, Quantity):
         return numbers.pair_of_quantities(baseline, candidate, w.marks)
-    return _shown(baseline, w), _shown(candidate, w)
+    first, second = _shown(baseline, w), _shown(candidate, w)
+    return first, w.the_same if first == second and len(first) > LONG_TEXT else second
 
 
 def _shown(value: Shown, w: Wording) -> str:
@@ -305,20 +318,21 @@ def _shown(value: Shown, w: Wording) -> str:
     return w.none if isinstance(value, Absent) else w.say(value)
 
 
-def _direction(line: RowLine, j: Judgement) -> Direction | None:
-    """Which way is better, from the metric that the line shows."""
+def _direction(line: RowLine, metrics_there: Sequence[MetricVerdict]) -> Direction | None:
+    """Which way is better, from the metric of the same cell that the line shows."""
     if isinstance(line.change, Absent):
-        same = [one for one in j.metrics if one.key.cell == line.cell and ENGLISH.metrics[one.key.metric] == line.label]
+        same = [one for one in metrics_there if ENGLISH.metrics[one.key.metric] == line.label]
     else:
-        same = [one for one in j.metrics if one.key.cell == line.cell and one.change == line.change]
+        same = [one for one in metrics_there if one.change == line.change]
     directions = {one.direction for one in same}
     return directions.pop() if len(directions) == 1 else None
 
 
 def _allowed(line: RowLine, direction: Direction | None, w: Wording) -> str:
-    if line.allowed is None:
-        return w.none
-    return limit(line.allowed, direction, w) if isinstance(line.allowed, Limit) else w.say(line.allowed)
+    """What is allowed; nothing where the line is only shown."""
+    if isinstance(line.allowed, Limit):
+        return limit(line.allowed, direction, w)
+    return w.none if line.allowed is None or line.mark is Mark.INFO else w.say(line.allowed)
 
 
 def verdict_word(verdict: str, w: Wording) -> str:
@@ -330,9 +344,15 @@ def verdict_word(verdict: str, w: Wording) -> str:
 
 
 def _reasons(line: RowLine, w: Wording) -> tuple[str, ...]:
-    """Why a side of the line has no value."""
-    absent = [side.absent for side in (line.baseline, line.candidate) if isinstance(side, Absent)]
-    return tuple(dict.fromkeys(w.say(reason) for reason in absent))
+    """Why a side of the line has no number, or why the line is only shown. A sentence about one side needs no reason."""
+    sides = (line.baseline, line.candidate)
+    absent = (
+        [side.absent for side in sides if isinstance(side, Absent)]
+        if not any(isinstance(side, str) for side in sides)
+        else []
+    )
+    not_gated = [line.allowed] if isinstance(line.allowed, str) and line.mark is Mark.INFO else []
+    return tuple(dict.fromkeys(w.say(reason) for reason in (*absent, *not_gated)))
 
 
 def rows_that_hold(j: Judgement) -> int:
@@ -367,38 +387,42 @@ def headline(j: Judgement, w: Wording) -> Headline:
 
 
 def _headline_in(j: Judgement, english: str, w: Wording) -> str:
-    """The same statement from the same metric; a sentence about anything else as far as it is known."""
-    known = w.translated(english)
-    if known is not None:
-        return known
+    """The same statement about the same metric in this language; a sentence about anything else as far as it is known."""
     one = named_metric(j)
     if one is None or isinstance(one.change, Absent):
-        return english
+        return w.say(english)
     text = metric(one, w)
-    whole = f"{text.place}: {text.change} ({w.interval_rounds.format(level=interval_level(j, w), interval=text.interval, rounds=one.change.rounds)}), {w.limit_allowed.format(limit=text.allowed)}"
+    interval = w.interval_rounds.format(level=interval_level(j, w), interval=text.interval, rounds=one.change.rounds)
+    whole = (
+        f"{text.place}: {text.change} ({interval}), {w.limit_allowed.format(limit=text.allowed)}{_and_more(english, w)}"
+    )
     if j.word is Word.REJECT:
         return whole
     if j.word is Word.PASS:
-        start = w.why_slower if one.worse_within_allowance else w.all_within.format(count=j.distinct_metrics)
-        return f"{start}. {w.tightest.format(metric=whole)}"
-    return f"{w.rounds_used.format(used=j.rounds_used, planned=j.rounds_planned)}. {whole}" + (
-        f"; {w.why_projected.format(rounds=one.projected_rounds)}" if one.projected_rounds else ""
-    )
+        if one.worse_within_allowance:
+            return f"{w.why_slower}: {whole}"
+        return f"{w.all_within.format(count=j.distinct_metrics)}. {w.tightest.format(metric=whole)}"
+    rounds = w.rounds_used.format(used=j.rounds_used, planned=j.rounds_planned)
+    decides = f"; {w.why_projected.format(rounds=one.projected_rounds)}" if one.projected_rounds else ""
+    return f"{rounds}. {whole}{decides}"
+
+
+def _and_more(english: str, w: Wording) -> str:
+    """` (and 2 more)`, as the sentence has it."""
+    found = re.search(r" \(and (\d+) more\)$", english)
+    return f" ({w.and_more.format(count=found[1])})" if found else ""
 
 
 def named_metric(j: Judgement) -> MetricVerdict | None:
-    """The metric that the headline names; None when it names none."""
+    """The metric that the headline names with its change; None when it names none."""
 
-    def names(one: MetricVerdict) -> Sequence[str]:
-        name = ENGLISH.metrics[one.key.metric].removeprefix("output ")
-        return (
-            (f"{name} {one.key.cell}",)
-            if one.key.cell
-            else (f"{name}: ", f"{name} +", f"{name} {numbers.MINUS}", f"{name} ±")
-        )
+    def named(one: MetricVerdict) -> bool:
+        if isinstance(one.change, Absent):
+            return False
+        name, change = words.name(one.key), words.change(one.change)
+        return f"{name}: {change} (" in j.headline or f"{name} {change} (" in j.headline
 
-    found = [one for one in j.metrics if any(name in j.headline for name in names(one))]
-    return max(found, key=lambda one: len(ENGLISH.metrics[one.key.metric]), default=None)
+    return next((one for one in j.metrics if named(one)), None)
 
 
 # ---------------------------------------------------------------- checks, noise, method

@@ -23,10 +23,16 @@ Language = Literal["en", "es"]
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """A known English sentence of the analysis (its variable parts as named groups) and how this language says it."""
+    """A known English sentence of the analysis, its variable parts in braces, and how this language says it."""
 
     english: re.Pattern[str]
     here: str
+
+    @classmethod
+    def of(cls, english: str, here: str) -> Sentence:
+        """From `{count} of {all} requests failed` and the same with the words of this language."""
+        pattern = re.sub(r"\\{(\w+)\\}", r"(?P<\1>.+?)", re.escape(english))
+        return cls(english=re.compile(pattern), here=here)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +53,11 @@ class Wording:
     sentences: tuple[Sentence, ...]
 
     none: str
+    the_same: str
     yes: str
     no: str
     not_gated: str
-    equal: str
     whole_mix: str
-    in_cell: str
 
     # first lines
     title: str
@@ -60,14 +65,12 @@ class Wording:
     interval: str
     interval_rounds: str
     limit_allowed: str
-    regressed: str
-    improved: str
     undecided: str
     all_within: str
     tightest: str
+    and_more: str
     rounds_used: str
     rows_hold: str
-    one_regression: str
     from_to: str
     workload: str
     rounds_alternating: str
@@ -79,7 +82,6 @@ class Wording:
     reproduce: str
     outdated: str
     policy_edited: str
-    policy_edited_short: str
     policy_from: str
     stopped_early: str
 
@@ -99,7 +101,6 @@ class Wording:
     spread: str
     caught: str
     p_value: str
-    unit: str
     side: str
     detail: str
     item: str
@@ -134,7 +135,6 @@ class Wording:
     # sentences of sections
     why_metric: str
     why_holm: str
-    why_undecided: str
     why_projected: str
     why_slower: str
     why_better: str
@@ -154,15 +154,12 @@ class Wording:
     chart_cost_y: str
     chart_cost_lines: str
     chart_trace: str
+    chart_trace_which: str
     chart_trace_x: str
     chart_trace_y: str
     chart_trace_lines: str
     would_have_caught: str
-    would_have_caught_in: str
-    method_rule: str
-    method_errors: str
     method_replayed: str
-    method_one_look: str
     noise_absent: str
     total: str
     busy_only: str
@@ -178,30 +175,26 @@ class Wording:
     poisson: str
     holds: str
     fails: str
-    with_migration: str
     fragile: str
     fewer_than_59: str
     cost_name: str
-    dropped: str
 
     # the page
     declared: str
     skip: str
     worse: str
     better: str
-    same: str
+    no_change: str
     at_limit: str
     forest_caption: str
     forest_help: str
     cold_caption: str
     trace_caption: str
     cost_caption: str
-    shares_caption: str
     first_answer: str
     tokens_per_second: str
     seconds: str
     position: str
-    geometric_mean: str
     no_values: str
     sha_workload: str
     sha_config: str
@@ -214,14 +207,16 @@ class Wording:
     pull_request: str
     accelerator: str
     read_more: str
-    status: str
 
     def say(self, sentence: str) -> str:
         """An English sentence of the analysis in this language, or unchanged where it is not known."""
         return self.translated(sentence) or sentence
 
     def translated(self, sentence: str) -> str | None:
-        """The sentence in this language; None where it is not known. English is always known."""
+        """The sentence in this language; None where it is not known. English is always known.
+
+        Variable parts may be known sentences themselves (`check failed: …`).
+        """
         if self.code == "en":
             return sentence
         if sentence in self.terms:
@@ -229,9 +224,7 @@ class Wording:
         for known in self.sentences:
             found = known.english.fullmatch(sentence)
             if found is not None:
-                return known.here.format(
-                    **{name: self.terms.get(text, text) for name, text in found.groupdict(default="").items()}
-                )
+                return known.here.format(**{name: self.say(text) for name, text in found.groupdict().items()})
         return None
 
 

@@ -1,0 +1,251 @@
+"""The sentences that the analysis writes in English, in Spanish. What is not in here is shown in English, and marked so.
+
+`TERMS` are whole texts; `SENTENCES` have variable parts, which may be known texts themselves.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from servegate_action.report.wording import Sentence
+
+TERMS: Final[dict[str, str]] = {
+    # what a line is about
+    "model": "modelo",
+    "quantization": "cuantización",
+    "batch size": "tamaño de lote",
+    "model, quantization, batch size": "modelo, cuantización, tamaño de lote",
+    "engine": "motor",
+    "engine version": "versión del motor",
+    "answers": "respuestas",
+    "container": "contenedor",
+    "driver": "controlador",
+    "command": "orden de arranque",
+    "kind of stack": "tipo de servicio",
+    "GPU pool": "grupo de GPU",
+    "GPUs held": "GPU reservadas",
+    "CPU utilization": "utilización de la CPU",
+    "GPU-seconds per 1M output tokens": "segundos de GPU por 1M de tokens de salida",
+    "effective tokens per GPU-hour": "tokens efectivos por hora de GPU",
+    "failed requests": "peticiones fallidas",
+    "goodput": "peticiones dentro de los SLO",
+    "input tok/s": "tok/s de entrada",
+    "decode tok/s, server": "tok/s de decodificación, servidor",
+    "decode tok/s per user": "tok/s de decodificación por usuario",
+    "utilization": "utilización",
+    "utilization of the least used accelerator": "utilización del acelerador menos usado",
+    "power while serving": "potencia en servicio",
+    "power ready and idle": "potencia lista y sin carga",
+    "memory held": "memoria ocupada",
+    "time at the power limit": "tiempo en el límite de potencia",
+    "validity": "validez",
+    "p95 TTFT, successes only": "p95 de TTFT, solo con éxito",
+    "p95 TPOT, successes only": "p95 de TPOT, solo con éxito",
+    "p95 time to first answer token": "p95 hasta el primer token de respuesta",
+    "service level, p95 TTFT": "nivel de servicio, p95 de TTFT",
+    "service level, p95 TPOT": "nivel de servicio, p95 de TPOT",
+    "service level, p95 TTFT with cold starts": "nivel de servicio, p95 de TTFT con arranques en frío",
+    "busy only, GPU money only": "solo ocupada, solo GPU",
+    "per 1M input and output tokens": "por 1M de tokens de entrada y salida",
+    "per month": "al mes",
+    "busy": "ocupada",
+    "warm idle": "en espera",
+    "loading": "cargando",
+    "power": "electricidad",
+    "power penalty": "pérdida eléctrica",
+    "migration": "migración",
+    "time busy": "tiempo ocupada",
+    "time warm and idle": "tiempo en espera",
+    "time loading": "tiempo cargando",
+    "time off": "tiempo apagada",
+    "tokens per joule, at the board": "tokens por julio, en la placa",
+    "tokens per joule, at the grid": "tokens por julio, en la red",
+    "energy at the board": "energía en la placa",
+    "energy at the grid": "energía en la red",
+    "cold start to first token": "arranque en frío hasta el primer token",
+    "output tok/s of the mix": "tok/s de salida de la mezcla",
+    "traffic served": "tráfico atendido",
+    "same run, same accelerator, alternating rounds": "misma ejecución, mismo acelerador, rondas alternas",
+    "alternating order": "orden alterno",
+    "same accelerator": "mismo acelerador",
+    "same work": "mismo trabajo",
+    "load generator": "generador de carga",
+    "load generator, certified": "generador de carga, certificado",
+    "prefix cache": "caché de prefijos",
+    "launches": "arranques",
+    "run": "ejecución",
+    "gated metrics": "métricas sujetas a límite",
+    # checks
+    "capacity": "capacidad",
+    "client": "generador de carga",
+    "client certificate": "certificado del generador de carga",
+    "complete": "ejecución completa",
+    "failed share": "peticiones fallidas",
+    "hardware": "acelerador",
+    "identity": "identidad",
+    "identity batch": "mismo tamaño de lote",
+    "identity model": "mismo modelo",
+    "identity quantization": "misma cuantización",
+    "load equal": "misma carga",
+    "numerics": "respuestas",
+    "order": "orden",
+    "telemetry": "telemetría",
+    "slo ttft p95": "SLO de p95 de TTFT",
+    "slo tpot p95": "SLO de p95 de TPOT",
+    "slo ttft p95 with cold starts": "SLO de p95 de TTFT con arranques en frío",
+    # notes beside a number
+    "median": "mediana",
+    "meets every slo": "cumple todos los SLO",
+    "from the real send": "desde el envío real",
+    "over billed GPU-hours, idle and loading included": "sobre las horas de GPU facturadas, con espera y carga",
+    # what a cell says
+    "ok": "bien",
+    "equal": "igual",
+    "none": "ninguno",
+    "none may regress": "ninguna puede empeorar",
+    "unknown": "desconocido",
+    "other": "otro",
+    "not said": "no lo dice",
+    "not declared": "no declarado",
+    "differs": "difiere",
+    "differs, migration cost": "difiere, coste de migración",
+    "measured": "medido",
+    "not measured": "sin medir",
+    "process": "proceso",
+    "endpoint": "servicio ya en marcha",
+    "keep warm": "mantener en espera",
+    "recorded": "grabada",
+    "INCONCLUSIVE": "INCONCLUSIVE",
+    "INVALID": "INVALID",
+    "about the other side": "sobre el otro lado",
+    # whole sentences
+    "the run came to its end": "la ejecución llegó a su fin",
+    "no complete round": "ninguna ronda completa",
+    "no prompt was served from a cache by accident": "ningún texto se sirvió por accidente desde una caché",
+    "no throttling, no memory error, no foreign process was seen": "sin limitación de reloj, sin errores de memoria, sin procesos ajenos",
+    "no slo is declared": "no se ha declarado ningún SLO",
+    "no gated metric was measured in two rounds": "ninguna métrica sujeta a límite se midió en dos rondas",
+    "no prices are declared: the configuration has no `cost` block": "no se han declarado precios: la configuración no tiene bloque `cost`",
+    "cells weigh in the mix by their share of the requests; the mix is the time that those take": "las celdas pesan en la mezcla por su parte de las peticiones; la mezcla es el tiempo que estas ocupan",
+    "tokens after the first, over the time with a decode in flight; prefill is not in it": "tokens posteriores al primero, sobre el tiempo con una decodificación en curso; sin el prefill",
+    "over all attempted requests, a failed one counts as infinite; nearest rank, n beside each value": "sobre todas las peticiones intentadas; una fallida cuenta como infinita; rango más próximo, n junto a cada valor",
+    "moving brings a migration cost; none is declared": "el cambio conlleva un coste de migración; no se ha declarado ninguno",
+    "run it again; what was measured is kept in the run directory": "ejecutar de nuevo; lo medido se conserva en el directorio de la ejecución",
+    "run it again; with a larger rounds.budget_minutes if the budget ended it": "ejecutar de nuevo; con un rounds.budget_minutes mayor si se agotó el presupuesto",
+    "replay more requests, lower the load, or declare a larger limit for the undecided metrics": "repetir más peticiones, bajar la carga o declarar un límite mayor para las métricas sin decidir",
+    "compare sampling defaults, chat template, tokenizer and precision of the two stacks": "comparar el muestreo por defecto, la plantilla de chat, el tokenizador y la precisión de los dos servicios",
+    "CPU utilization: an idle core is not an idle GPU, so it is shown and not gated": "utilización de la CPU: un núcleo libre no es una GPU libre, por eso se muestra sin límite",
+    "its state is `running`": "su estado es `running`",
+    "baseline": "referencia",
+    "candidate": "candidato",
+    "and the ": "y ",
+}
+
+SENTENCES: Final[tuple[Sentence, ...]] = tuple(
+    Sentence.of(english, here)
+    for english, here in (
+        ("{used} of {planned} rounds used, {why}. {rest}", "{used} de {planned} rondas usadas, {why}. {rest}"),
+        ("{used} of {planned} rounds used. {rest}", "{used} de {planned} rondas usadas. {rest}"),
+        ("the run did not come to its end: {why}", "la ejecución no llegó a su fin: {why}"),
+        (
+            "the {side} exited with code {code} in round {round}",
+            "el {side} terminó con código {code} en la ronda {round}",
+        ),
+        ("{sentence} (and {count} more)", "{sentence} (y {count} más)"),
+        ("check failed: {sentence}", "comprobación fallida: {sentence}"),
+        ("n = {count}", "n = {count}"),
+        ("mean of {count}", "media de {count}"),
+        ("max of {count}", "máximo de {count}"),
+        ("item: {name}", "concepto: {name}"),
+        ("counter: {name}", "contador: {name}"),
+        ("no counter: {why}", "sin contador: {why}"),
+        ("no line item: {why}", "sin desglose: {why}"),
+        ("no cost: {why}", "sin coste: {why}"),
+        ("traffic: {text}", "tráfico: {text}"),
+        ("{count} complete rounds", "{count} rondas completas"),
+        ("{metrics} distinct metrics, {rounds} rounds", "{metrics} métricas distintas, {rounds} rondas"),
+        (
+            "{good} of {all} within their limit, {bad} regressed, {open} undecided",
+            "{good} de {all} dentro de su límite, {bad} empeoradas, {open} sin decidir",
+        ),
+        (
+            "{bad} of {all} requests failed, allowed {allowed} of them",
+            "fallaron {bad} de {all} peticiones, permitidas {allowed}",
+        ),
+        ("Poisson arrivals, {rate} requests/h", "llegadas de Poisson, {rate} peticiones/h"),
+        ("{rate} requests/h", "{rate} peticiones/h"),
+        ("scale to zero after {seconds} s", "a cero tras {seconds} s"),
+        ("baseline: {baseline}; candidate: {candidate}", "referencia: {baseline}; candidato: {candidate}"),
+        ("both stacks on {device}", "ambos servicios en {device}"),
+        ("{count} rounds, the two stacks in alternating order", "{count} rondas, los dos servicios en orden alterno"),
+        (
+            "both stacks answered the same {count} requests: prompt tokens and output tokens agree one by one",
+            "ambos servicios respondieron a las mismas {count} peticiones: los tokens de entrada y salida coinciden uno a uno",
+        ),
+        (
+            "the load generator kept up; dispatch lag p99 {lag} ms at most",
+            "el generador de carga dio abasto; retraso de envío p99 de {lag} ms como máximo",
+        ),
+        (
+            "the load generator keeps up at {count} operating points of this run",
+            "el generador de carga da abasto en {count} puntos de trabajo de esta ejecución",
+        ),
+        (
+            "the declared traffic needs {first} of the baseline's time and {second} of the candidate's",
+            "el tráfico declarado necesita el {first} del tiempo de la referencia y el {second} del candidato",
+        ),
+        (
+            "the {side} is cheaper at every traffic from {low} to {high}",
+            "el {side} es más barato con cualquier tráfico, de {low} a {high}",
+        ),
+        ("one request per {seconds} s", "una petición cada {seconds} s"),
+        ("the answers agree: {reason}", "las respuestas coinciden: {reason}"),
+        ("the answers differ: {reason}", "las respuestas difieren: {reason}"),
+        ("{same} of {all} answers are the same", "{same} de {all} respuestas son iguales"),
+        ("same {part} on both sides, {evidence}: {value}", "{part} igual en ambos lados, {evidence}: {value}"),
+        (
+            "the {part} differs: baseline {baseline}, candidate {candidate} ({evidence})",
+            "difiere: {part}; referencia {baseline}, candidato {candidate} ({evidence})",
+        ),
+        (
+            "serve the same {part} on both sides; a change of it is a different question from a change of engine",
+            "servir lo mismo en ambos lados ({part}); cambiarlo es otra pregunta que cambiar de motor",
+        ),
+        ("moving brings a migration cost of {usd} USD", "el cambio conlleva un coste de migración de {usd} USD"),
+        (
+            "set rounds.max to {rounds}: at this noise about that many rounds would decide",
+            "poner rounds.max a {rounds}: con este ruido, unas tantas rondas lo decidirían",
+        ),
+        ("model: {text}", "modelo: {text}"),
+        ("quantization: {text}", "cuantización: {text}"),
+        ("batch size: {text}", "tamaño de lote: {text}"),
+        ("container: {text}", "contenedor: {text}"),
+        ("command: {text}", "orden de arranque: {text}"),
+        ("server: {text}", "servidor: {text}"),
+        ("sha256 of {count} files", "sha256 de {count} archivos"),
+        ("{source}, observed {count}", "{source}, observado {count}"),
+        (
+            "round {round}, attempt {attempt}, {side}: {reason}",
+            "ronda {round}, intento {attempt}, {side}: {reason}",
+        ),
+        ("round {round}, {side}: {reason}", "ronda {round}, {side}: {reason}"),
+        (
+            (
+                "Each round starts both stacks anew and replays the identical requests, in alternating order. Per metric the "
+                "log-ratio of each round (points for utilization) goes into a paired t-test, looked at after {looks} rounds, at "
+                "level {level} per look. A metric passes when the upper end of its interval is within its limit, so "
+                "that a candidate which is worse than a limit passes at most 5 % of the time; a regression beyond a limit "
+                "rejects after Holm's correction over {count} distinct metrics, so that an unchanged build is "
+                "rejected at most 5 % of the time over all metrics together."
+            ),
+            (
+                "Cada ronda arranca de nuevo ambos servicios y repite las mismas peticiones, en orden alterno. De cada métrica, "
+                "el logaritmo del cociente de cada ronda (puntos, en la utilización) entra en una prueba t pareada, que se mira "
+                "tras {looks} rondas, con nivel {level} cada vez. Una métrica aprueba cuando el extremo malo de su intervalo está "
+                "dentro del límite, de modo que un candidato peor que un límite aprueba como mucho un 5 % de las veces; un "
+                "empeoramiento mayor que un límite rechaza tras la corrección de Holm sobre {count} métricas distintas, de modo "
+                "que una versión sin cambios se rechaza como mucho un 5 % de las veces entre todas las métricas."
+            ),
+        ),
+    )
+)

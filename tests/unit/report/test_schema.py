@@ -1,0 +1,17 @@
+from __future__ import annotations
+
+import json
+
+from servegate_action.report.schema import FILE, verdict_schema
+
+
+def test_the_published_schema_is_what_the_model_says() -> None:
+    assert FILE.read_text(encoding="utf-8") == verdict_schema(), (
+        "write it anew: python -m servegate_action.report.schema"
+    )
+
+
+def test_the_schema_describes_the_whole_verdict() -> None:
+    schema = json.loads(verdict_schema())
+    assert schema["additionalProperties"] is False
+    assert {"word", "headline", "rows", "metrics", "cost"} <= set(schema["required"])

@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+import string
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+import servegate_action.report as room
+from servegate_action.analysis.judgement import Word
+from servegate_action.report import comment, view
+from servegate_action.report.wording import Wording, wording
+from tests.support import judgements
+
+EN, ES = wording("en"), wording("es")
+TEXTS = [field.name for field in fields(Wording) if isinstance(getattr(EN, field.name), str)]
+
+
+def placeholders(text: str) -> set[str]:
+    return {name for _, name, _, _ in string.Formatter().parse(text) if name is not None}
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_both_languages_say_it_with_the_same_placeholders(name: str) -> None:
+    english, spanish = getattr(EN, name), getattr(ES, name)
+    assert english.strip()
+    assert spanish.strip()
+    assert placeholders(english) == placeholders(spanish)
+
+
+@pytest.mark.parametrize("name", ["words", "word_meaning", "outcomes", "evidence", "mark_words", "sides", "metrics"])
+def test_both_languages_have_a_word_for_every_member(name: str) -> None:
+    english, spanish = getattr(EN, name), getattr(ES, name)
+    assert isinstance(english, Mapping)
+    assert set(english) == set(spanish) == set(next(iter(english)).__class__.__members__.values())
+
+
+def test_every_phrase_is_used() -> None:
+    folder = Path(room.__file__).parent
+    sources = "".join(
+        path.read_text()
+        for path in folder.rglob("*")
+        if path.suffix in {".py", ".html"} and "wording" not in path.parts
+    )
+    assert [
+        name for name in TEXTS if f"w.{name}" not in sources and f"self.w.{name}" not in sources and name != "code"
+    ] == []
+
+
+def test_english_says_every_sentence_as_it_is() -> None:
+    assert EN.say("anything at all") == "anything at all"
+
+
+def test_spanish_says_what_it_knows_and_leaves_the_rest() -> None:
+    assert ES.say("anything at all") == "anything at all"
+    assert ES.translated("anything at all") is None
+    assert ES.say("quantization") == "cuantización"
+    assert ES.say("check failed: the run did not come to its end: its state is `running`") == (
+        "comprobación fallida: la ejecución no llegó a su fin: su estado es `running`"
+    )
+
+
+def test_spanish_headlines_are_built_from_the_metric_that_the_english_one_names() -> None:
+    reject = view.headline(judgements.rejected(), ES).whole
+    assert reject == "p95 de TPOT long/4: +7,5 % (intervalo del 95 %: +6,0 … +9,0, 4 rondas), permitido +5 %"
+    open_ = view.headline(judgements.inconclusive(), ES).whole
+    assert open_.startswith("8 de 8 rondas usadas. p95 de TTFT chat/64: +8,1 %")
+    assert open_.endswith("; unas 10 rondas lo decidirían")
+    passed = view.headline(judgements.passed(), ES).whole
+    assert passed.startswith(
+        "Las 18 métricas están dentro de sus límites. La más ajustada: p95 de TTFT con arranques en frío: "
+    )
+    assert view.headline(judgements.invalid(), ES).whole == view.headline(judgements.invalid(), EN).whole
+
+
+def test_a_spanish_comment_speaks_spanish_in_all_its_own_words() -> None:
+    text = comment(judgements.rejected(), language="es")
+    for phrase in ("rechazado", "Referencia **vLLM 0.33**", "Permitido", "Por qué, y qué hacer", "Ruido y método"):
+        assert phrase in text
+    for english in ("Baseline", "Verdict", "allowed", "What to do", "rounds,"):
+        assert english not in text.partition("<details>")[0]
+
+
+def test_a_slower_pass_is_worded_as_such() -> None:
+    j = judgements.judgement(Word.PASS)
+    named = view.named_metric(j)
+    assert named is not None
+    slow = tuple(one.model_copy(update={"worse_within_allowance": one is named}) for one in j.metrics)
+    slower = j.model_copy(update={"metrics": slow})
+    assert view.headline(slower, ES).whole.startswith("Más lento, dentro de lo permitido: ")
