@@ -23,7 +23,7 @@ from servegate_action.launch.stack import FirstToken, log_tail
 from servegate_action.records import Absent, MaybeInt
 
 # A server may still register its routes when its port opens; a refusal that stays this long is final.
-_FINAL_AFTER_S = 30.0
+FINAL_AFTER_S = 30.0
 _FINAL = frozenset({400, 401, 403, 404, 405, 422})
 _NO_SUCH_PATH = frozenset({404, 405, 501})
 _QUICKEST_POLL_S = 0.01
@@ -54,6 +54,7 @@ class Waiting:
     why_not: Callable[[], str]
     """Asked when the time is over and the port never opened: what was seen instead."""
     proxied: bool = False
+    final_after_s: float = FINAL_AFTER_S
 
 
 class _Clock:
@@ -153,7 +154,7 @@ def _first_token(waiting: Waiting, clock: _Clock) -> int:
         reply = asking.reply
         final = isinstance(reply, Answered) and reply.status in _FINAL
         refused_since = (refused_since if refused_since is not None else clock.waited_s) if final else None
-        if refused_since is not None and clock.waited_s - refused_since > _FINAL_AFTER_S:
+        if refused_since is not None and clock.waited_s - refused_since > waiting.final_after_s:
             raise LaunchFailed(
                 f"the stack '{waiting.label}' runs, but refuses a completion of one token",
                 why=f"it says: {reply}",
