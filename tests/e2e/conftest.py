@@ -62,6 +62,8 @@ def runner(engine: Engine, image: str, tmp_path: Path) -> Runner:
     program = os.environ.get("SERVEGATE_MINI_RUNNER")
     if not program:
         pytest.skip("no runner of container actions: set SERVEGATE_MINI_RUNNER (tests/README.md)")
+    if engine.loses_exit_codes(image):
+        engine = engine.keeping_exit_codes(tmp_path / "bin")
     return Runner(
         program=Path(program), python=find_runner_python(), engine=engine, image=image, work=tmp_path / "work"
     )

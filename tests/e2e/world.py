@@ -10,11 +10,15 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+
+import psutil
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -43,12 +47,38 @@ class Engine:
         assert done.returncode == 0, f"docker {' '.join(words)}\n{done.stdout}{done.stderr}"
         return done.stdout.strip()
 
-    def names(self, kind: str, *filters: str) -> set[str]:
-        """Names of containers (`ps --all`) or networks (`network ls`) that match all filters."""
-        words = {"containers": ["ps", "--all"], "networks": ["network", "ls"]}[kind]
-        field_name = {"containers": "{{.Names}}", "networks": "{{.Name}}"}[kind]
-        chosen = [word for text in filters for word in ("--filter", text)]
-        return set(self.docker(*words, *chosen, "--format", field_name).split())
+    def containers(self, image: str, *, exited: bool | None = None) -> set[str]:
+        """Names of the containers of an image: all, only those that ended, or only those that still run."""
+        found = set()
+        for line in self.docker("ps", "--all", "--format", "{{.Names}}\t{{.Image}}\t{{.Status}}").splitlines():
+            name, of, status = line.split("\t")
+            if of.split("/")[-1].split(":")[0] == image and exited in (None, not status.startswith("Up")):
+                found.add(name)
+        return found
+
+    def networks(self) -> set[str]:
+        """Names of all networks."""
+        return set(self.docker("network", "ls", "--format", "{{.Name}}").split())
+
+    def loses_exit_codes(self, image: str) -> bool:
+        """Whether `run --rm` answers 0 whatever the container answered, as Podman 4.3's Docker API does."""
+        done = self._run("run", "--rm", "--entrypoint", "sh", image, "-c", "exit 4")
+        assert done.returncode in (0, 4), done.stderr
+        return done.returncode == 0
+
+    def keeping_exit_codes(self, folder: Path) -> Engine:
+        """The same engine behind a client that leaves `--rm` out. Exited containers are then the caller's to remove."""
+        real = shutil.which("docker", path=self.variables.get("PATH"))
+        folder.mkdir()
+        client = folder / "docker"
+        client.write_text(
+            "#!/usr/bin/env bash\n"
+            'words=(); for word in "$@"; do [ "$word" = --rm ] || words+=("$word"); done\n'
+            f'exec {real} "${{words[@]}}"\n',
+            encoding="utf-8",
+        )
+        client.chmod(0o755)
+        return Engine({**self.variables, "PATH": f"{folder}:{self.variables['PATH']}"})
 
     def _run(self, *words: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(["docker", *words], env=dict(self.variables), capture_output=True, text=True, check=False)
@@ -135,11 +165,33 @@ class Runner:
     def finish(self, process: subprocess.Popen[str], *, timeout_s: float = 300) -> Ended:
         """Wait for the step, and read what the runner saw."""
         output, log = process.communicate(timeout=timeout_s)
+        for name in self.engine.containers(self.image, exited=True):
+            self.engine.docker("rm", name)
         return Ended.read(output, log)
+
+    def cancel(self, process: subprocess.Popen[str]) -> str:
+        """Cancel as the runner does: SIGINT to the engine's client, 7.5 s, SIGTERM, 2.5 s, SIGKILL. Says what worked."""
+        client = psutil.Process(process.pid).children()[0]
+        for number, patience_s in ((signal.SIGINT, 7.5), (signal.SIGTERM, 2.5), (signal.SIGKILL, 30.0)):
+            client.send_signal(number)
+            with suppress(psutil.TimeoutExpired):
+                client.wait(timeout=patience_s)
+                return number.name
+        raise AssertionError("the client outlived SIGKILL")
 
     def run(self, job: Job) -> Ended:
         """Start, and wait."""
         return self.finish(self.start(job))
+
+
+def wait_until(process: subprocess.Popen[str], condition: Callable[[], bool], *, what: str) -> None:
+    """Return when the condition holds; fail when the process ends before."""
+    while not condition():
+        try:
+            process.wait(timeout=0.05)
+        except subprocess.TimeoutExpired:
+            continue
+        raise AssertionError(f"the step ended before {what}\n{process.communicate()[1]}")
 
 
 def find_runner_python() -> str:
