@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
 
 from servegate_action.config import models as config
-from servegate_action.errors import UsageError
+from servegate_action.errors import CannotMeasure, UsageError
 from servegate_action.load.cell import CellProgress, CellResult, LoadLimits, Target, run_cell
 from servegate_action.load.certificate import certify
 from servegate_action.load.dialect import negotiate
@@ -123,7 +123,7 @@ def run_load(options: LoadOptions, *, progress: LoadProgress) -> LoadReport:
     target = Target(options.url, dialect, options.headers)
     progress.phase("learning how the server counts tokens")
     texts = calibration_texts(planned)
-    fitted = planned_workload(options, like=(texts, probe_tokens(target, texts)))
+    fitted = planned_workload(options, like=(texts, _lengths(target, texts)))
     (cell,) = fitted.for_launch(1)
     progress.phase(f"sending {len(cell.measured)} requests after {len(cell.warmup)} to warm up")
 
@@ -135,6 +135,17 @@ def run_load(options: LoadOptions, *, progress: LoadProgress) -> LoadReport:
     window = (result.run.steady_start_ns, result.run.steady_end_ns)
     rows = summarize(result.requests, window=window, open_loop=cell.concurrency is None)
     return LoadReport(target, result, rows, _certificate(options, result, progress))
+
+
+def _lengths(target: Target, texts: tuple[str, ...]) -> list[int]:
+    lengths = probe_tokens(target, texts)
+    if len(set(lengths)) == 1:
+        raise CannotMeasure(
+            f"{target.base_url} reports the same number of tokens ({lengths[0]}) for prompts of every length",
+            why="its usage.prompt_tokens is no count of the prompt's tokens, or it cuts prompts short",
+            next_step="check the server's limit on prompt length",
+        )
+    return lengths
 
 
 def planned_workload(options: LoadOptions, *, like: tuple[tuple[str, ...], list[int]] | None = None) -> Workload:

@@ -49,3 +49,4 @@ class Spill:
             for _ in range(self._in_file):
                 yield pickle.load(self._file)  # noqa: S301 - our own bytes, out of a file that has no name
             self._file.close()
+            self._file = None

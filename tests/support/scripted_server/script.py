@@ -15,6 +15,8 @@ from typing import Any
 
 MS = 1_000_000
 HEAD = b"HTTP/1.1 200 OK\r\nserver: scripted\r\ncontent-type: text/event-stream; charset=utf-8\r\n"
+WORDS = "@words@"
+"""As `prompt_tokens`: the server puts in the number of words of the prompt, padded to the same width."""
 CHUNKED = HEAD + b"transfer-encoding: chunked\r\n\r\n"
 
 
@@ -86,17 +88,17 @@ def chat_event(delta: Mapping[str, object], *, finish: str | None = None, **more
     }
 
 
-def usage_of(prompt: int, completion: int, cached: int | None = None) -> dict[str, Any]:
+def usage_of(prompt: int | str, completion: int, cached: int | None = None) -> dict[str, Any]:
     """A usage object."""
     told: dict[str, Any] = {
         "prompt_tokens": prompt,
         "completion_tokens": completion,
-        "total_tokens": prompt + completion,
+        "total_tokens": prompt + completion if isinstance(prompt, int) else completion,
     }
     return told if cached is None else told | {"prompt_tokens_details": {"cached_tokens": cached}}
 
 
-def usage_event(prompt: int, completion: int, cached: int | None = None) -> dict[str, Any]:
+def usage_event(prompt: int | str, completion: int, cached: int | None = None) -> dict[str, Any]:
     """The last event of a stream with include_usage: no choices."""
     return {
         "id": "cmpl-a1b2c3d4e5f60718293a4b5c6d7e8f90",
@@ -127,7 +129,7 @@ class Answer:
     tokens: int = 8
     first_ns: int = 30 * MS
     gap_ns: int = 5 * MS
-    prompt_tokens: int = 5
+    prompt_tokens: int | str = 5
     parts: tuple[Part, ...] | None = None
     head: bytes = CHUNKED
     head_at_once: bool = True

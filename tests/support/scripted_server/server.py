@@ -23,6 +23,7 @@ import sys
 import time
 from typing import Any
 
+from tests.support.scripted_server.script import WORDS as PLACEHOLDER
 from tests.support.scripted_server.script import Script
 
 TICK_S = 0.0004
@@ -30,6 +31,7 @@ SO_TIMESTAMPING = 37
 _NAME = re.compile(rb"script=([A-Za-z0-9_.-]+)")
 _LENGTH = re.compile(rb"content-length: *([0-9]+)", re.IGNORECASE)
 monotonic_ns = time.monotonic_ns
+WORDS = f'"{PLACEHOLDER}"'.encode()
 
 
 class Stream:
@@ -81,6 +83,7 @@ class Server:
         self.connections = 0
         self.open = 0
         self._started = 0
+        self._counting = {n for n, s in self.scripts.items() if any(WORDS in step.data for step in s.steps)}
         self._epoll = select.epoll()
         self._epoll.register(self.listener, select.EPOLLIN)
         self._streams: dict[int, Stream] = {}
@@ -182,6 +185,8 @@ class Server:
         stream.name = found[1].decode() if found else "default"
         script = self.scripts.get(stream.name, self.scripts["default"])
         stream.steps = [(step.after_ns, step.data, step.tokens) for step in script.steps]
+        if stream.name in self._counting:
+            stream.steps = with_words(stream.steps, body)
         stream.at, stream.sent, stream.number = 0, [], self._started
         stream.offset_ns = stream.arrived_ns + (self._started % self.phases) * self.phase_ns // self.phases
         self._started += 1
@@ -247,6 +252,14 @@ class Server:
             self._epoll.unregister(fd)
             self.open -= 1
             stream.sock.close()
+
+
+def with_words(steps: list[tuple[int, bytes, int]], body: bytes) -> list[tuple[int, bytes, int]]:
+    """The steps with the number of the prompt's words in place of the placeholder, in the same width."""
+    told = json.loads(body)
+    prompt = told["prompt"] if "prompt" in told else " ".join(message["content"] for message in told["messages"])
+    shown = str(len(prompt.split())).rjust(len(WORDS)).encode()
+    return [(after, data.replace(WORDS, shown), tokens) for after, data, tokens in steps]
 
 
 def base64_free(told: list[Any]) -> tuple[int, str, str]:

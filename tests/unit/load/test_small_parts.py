@@ -1,0 +1,204 @@
+"""Times, windows, tables, frames and metrics: the parts that need no socket."""
+
+from __future__ import annotations
+
+import io
+from array import array
+from typing import BinaryIO, cast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from servegate_action.load.cell import Target, due_times, process_count, request_head, steady_window
+from servegate_action.load.clock import OffsetTracker, sample_offset_ns
+from servegate_action.load.engine import Exchange
+from servegate_action.load.job import PROGRESS, Entry, FrameReader, pack_entries, unpack_entries, write_frame
+from servegate_action.load.server_metrics import parse_server_metrics
+from servegate_action.load.spill import Spill
+from servegate_action.load.summary import gaps_ns, percentile, summarize, tokens_in, tpot_ns, ttft_ns
+from servegate_action.records import Absent, Dialect, RequestRecord, TokenSource
+from servegate_action.workload import PlannedCell, PlannedRequest
+
+DIALECT = Dialect(
+    api="chat",
+    served_model="m",
+    stream_options=True,
+    ignore_eos=True,
+    min_tokens=True,
+    max_tokens_field="max_tokens",
+)
+
+
+def record(**changes: object) -> RequestRecord:
+    """Four tokens, 100 ns after sending, 10 ns apart."""
+    told: dict[str, object] = {
+        "id": "r",
+        "cell": "c",
+        "phase": "measured",
+        "scheduled_ns": 900,
+        "sent_ns": 1000,
+        "first_byte_ns": 1050,
+        "token_ns": (1100, 1110, 1120, 1130),
+        "event_tokens": None,
+        "first_answer_ns": 1100,
+        "end_ns": 1140,
+        "requested_output_tokens": 4,
+        "prompt_tokens": 3,
+        "output_tokens": 4,
+        "token_source": TokenSource.USAGE,
+        "cached_tokens": 0,
+        "finish_reason": "length",
+        "events": 6,
+        "coalesced_reads": 0,
+        "slot": 0,
+        "connection_reused": False,
+        "ok": True,
+        "error": None,
+        "text_sha256": None,
+    }
+    return RequestRecord.model_validate(told | changes)
+
+
+def cell(*, rate: float | None, warmup: list[int | None], measured: list[int | None]) -> PlannedCell:
+    """Requests with these times."""
+    plans = [PlannedRequest(str(n), "p", 4, due) for n, due in enumerate([*warmup, *measured])]
+    concurrency = 2 if rate is None and measured[0] is None else None
+    return PlannedCell("c", "c", concurrency, rate, 1.0, tuple(plans[: len(warmup)]), tuple(plans[len(warmup) :]))
+
+
+def test_closed_loop_has_no_times() -> None:
+    assert due_times(cell(rate=None, warmup=[None], measured=[None, None])) == [-1, -1, -1]
+
+
+def test_an_open_loops_warm_up_comes_before_it_at_its_rate() -> None:
+    found = due_times(cell(rate=10.0, warmup=[None, None], measured=[5, 7]))
+    assert found == [0, 100_000_000, 200_000_005, 200_000_007]
+
+
+def test_a_warm_up_with_its_own_times_keeps_them() -> None:
+    assert due_times(cell(rate=10.0, warmup=[1, 2], measured=[5, 7])) == [1, 2, 5, 7]
+
+
+def test_a_trace_warms_up_at_its_mean_rate() -> None:
+    found = due_times(cell(rate=None, warmup=[None], measured=[0, 500_000_000, 1_000_000_000]))
+    assert found == [0, 500_000_000, 1_000_000_000, 1_500_000_000]
+
+
+def test_processes_follow_the_streams_and_never_exceed_them() -> None:
+    assert process_count(1, "auto") == process_count(512, "auto") == 1
+    assert process_count(2, 8) == 2
+    assert process_count(10, 3) == 3
+
+
+def test_the_head_is_httpx_own_without_compression_or_length() -> None:
+    head = request_head(Target("http://127.0.0.1:8000/prefix/v1", DIALECT, {"authorization": "Bearer x"}))
+    assert head.startswith(b"POST /prefix/v1/chat/completions HTTP/1.1\r\n")
+    assert b"\r\nHost: 127.0.0.1:8000\r\n" in head
+    assert b"\r\nauthorization: Bearer x\r\n" in head
+    assert b"\r\naccept-encoding: identity\r\n" in head
+    assert b"content-length" not in head.lower()
+    assert head.endswith(b"\r\n")
+
+
+def test_the_window_waits_for_every_slot_and_for_the_first_measured_request() -> None:
+    requests = (
+        record(phase="warmup", slot=0, sent_ns=0, end_ns=10),
+        record(phase="warmup", slot=1, sent_ns=0, end_ns=30),
+        record(slot=0, sent_ns=10, end_ns=40),
+        record(slot=1, sent_ns=50, end_ns=90),
+    )
+    assert steady_window(requests, closed_loop=True, start_ns=0) == (30, 50)
+    assert steady_window(requests[2:], closed_loop=True, start_ns=0) == (90, 90)
+
+
+def test_nothing_sent_is_an_empty_window() -> None:
+    assert steady_window((record(sent_ns=None),), closed_loop=True, start_ns=7) == (7, 7)
+
+
+def test_definitions_by_hand() -> None:
+    assert ttft_ns(record(), open_loop=False) == 100
+    assert ttft_ns(record(), open_loop=True) == 200
+    assert tpot_ns(record()) == 10
+    assert gaps_ns(record()) == [10, 10, 10]
+    assert tpot_ns(record(event_tokens=(2, 2, 2, 2), output_tokens=8)) == 5
+    assert isinstance(tpot_ns(record(token_ns=(1100,), output_tokens=1)), Absent)
+    assert isinstance(tpot_ns(record(output_tokens=None)), Absent)
+    assert isinstance(ttft_ns(record(ok=False, error="x"), open_loop=False), Absent)
+
+
+def test_a_percentile_counts_failures_as_infinite() -> None:
+    values: list[float | Absent] = [*map(float, range(1, 20)), Absent(absent="failed")]
+    assert percentile(values, 0.95) == 19
+    assert isinstance(percentile(values, 0.96), Absent)
+    assert isinstance(percentile([], 0.5), Absent)
+
+
+def test_tokens_count_by_event_inside_the_window() -> None:
+    assert tokens_in([record()], 1105, 1130) == 2
+    assert tokens_in([record(output_tokens=8)], 1105, 1130) == 4
+    assert tokens_in([record(event_tokens=(1, 5, 1, 1))], 1105, 1115) == 5
+    assert tokens_in([record(token_ns=())], 0, 9999) == 0
+
+
+def test_a_table_without_a_window_says_why_there_is_no_rate() -> None:
+    rows = {row.name: row for row in summarize([record()], window=(5, 5), open_loop=False)}
+    assert isinstance(rows["output tokens per second"].values["value"], Absent)
+    assert rows["TTFT"].values["p50"] == pytest.approx(100 / 1e6)
+    assert rows["TTFT"].unit == "ms"
+
+
+@given(st.lists(st.tuples(st.integers(0, 2**40), st.integers(0, 2**40), st.integers(-1, 2**50)), max_size=20))
+def test_entries_survive_packing(told: list[tuple[int, int, int]]) -> None:
+    entries = [Entry(offset, length, due, 7, 1) for offset, length, due in told]
+    assert unpack_entries(pack_entries(entries)) == entries
+
+
+@given(st.lists(st.lists(st.integers(-(2**62), 2**62), max_size=5), max_size=5), st.integers(1, 50))
+def test_frames_survive_any_cutting(stamps: list[list[int]], size: int) -> None:
+    pipe = io.BytesIO()
+    for number, some in enumerate(stamps):
+        write_frame(cast("BinaryIO", pipe), PROGRESS, {"n": number}, array("q", some))
+    data, reader = pipe.getvalue(), FrameReader()
+    frames = [frame for at in range(0, len(data), size) for frame in reader.feed(data[at : at + size])]
+    assert [(kind, told["n"], list(some)) for kind, told, some in frames] == [
+        (PROGRESS, number, some) for number, some in enumerate(stamps)
+    ]
+
+
+def test_a_spill_gives_everything_back_once_in_order() -> None:
+    spill = Spill(memory_limit_bytes=4000)
+    for number in range(10):
+        exchange = Exchange(number, slot=None, due_ns=0)
+        exchange.buffer += b"x" * 500
+        exchange.stamps.append(number)
+        spill.keep(exchange)
+    back = list(spill.drain())
+    assert [exchange.index for exchange in back] == list(range(10))
+    assert all(bytes(exchange.buffer) == b"x" * 500 and list(exchange.stamps) == [exchange.index] for exchange in back)
+    assert list(spill.drain()) == []
+
+
+def test_server_metrics_are_summed_over_labels_and_only_known_ones_kept() -> None:
+    text = (
+        "# HELP x y\n"
+        'vllm:time_to_first_token_seconds_sum{model_name="m",engine="0"} 1.5\n'
+        'vllm:time_to_first_token_seconds_sum{model_name="m",engine="1"} 2.5\n'
+        'vllm:time_to_first_token_seconds_bucket{le="0.1"} 7\n'
+        "llamacpp:tokens_predicted_total 99 1700000000\n"
+        "vllm:num_preemptions_total NaN\n"
+        "python_gc_objects_collected_total 5\n"
+        "vllm:generation_tokens_total what\n"
+    )
+    assert parse_server_metrics(text) == {
+        "vllm:time_to_first_token_seconds_sum": 4.0,
+        "llamacpp:tokens_predicted_total": 99.0,
+    }
+    assert parse_server_metrics("<html>") == {}
+
+
+def test_the_two_clocks_keep_their_distance() -> None:
+    tracker = OffsetTracker()
+    tracker.resample()
+    assert tracker.drift_ns >= 0
+    assert abs(sample_offset_ns() - tracker.offset_ns) <= 10 * max(tracker.drift_ns, 1_000_000)
