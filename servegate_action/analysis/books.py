@@ -1,6 +1,6 @@
 """The books of a run: prices and traffic as declared, and each side in operation as it was measured.
 
-One side can be opened from one launch (a round's cost) or from all of them (the line item). What is declared but was
+One side is seen in one launch (a round's cost) or as the mean of all of them (the line item). What is declared but was
 never seen, as a stack that says it scales to zero, is not believed. Nothing is added up here: that is `cost.bill`.
 """
 
@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-
-import numpy as np
+from dataclasses import dataclass, replace
 
 from servegate_action.analysis.cells import NS_PER_S
 from servegate_action.analysis.cost import NO_MIGRATION, MigrationCharge, Operation, Power, Prices, Use, bill
@@ -118,7 +116,7 @@ class Running:
             billing_step_s=books.cost.billing_granularity_s,
         )
 
-    def use(self, books: Books, *, per_hour: float | None = None, quick: bool = False, check: str = "") -> Use:
+    def use(self, books: Books, *, per_hour: float | None = None, quick: bool = False) -> Use:
         """How its time is spent under the declared traffic, or another rate of it."""
         demand = books.demand
         if demand is None:
@@ -132,45 +130,55 @@ class Running:
             occupancy=occupancy,
             policy="keep warm" if life.idle_timeout_s is None else f"scale to zero after {life.idle_timeout_s:g} s",
             kept_warm_because=books.sleeping.get(self.side, ""),
-            poisson_check=check,
         )
 
     def bill(self, books: Books, use: Use) -> SideCost | Absent:
         return bill(self.operation, use, books.prices(self.side), migration=books.migration(self.side))
 
 
-def running_side(books: Books, launches: Sequence[Launch]) -> Running | Absent:
-    """One side from one launch or several: geometric mean of the rate, plain means of the rest."""
-    side = launches[0].record.side
-    rates: list[float] = []
-    cold: list[float] = []
-    for launch in launches:
-        rate = launch.metrics.mix.output_tokens_per_second
-        if isinstance(rate, Absent):
-            return Absent(absent=f"{side}, round {launch.record.round}: {rate.absent}")
-        rates.append(rate)
-        start = seconds_to_first_token(launch)
-        if not isinstance(start, Absent):
-            cold.append(start)
-        elif side in books.sleeping:
-            return Absent(absent=f"{side}, round {launch.record.round}: {start.absent}")
-    mixes = [launch.metrics.mix for launch in launches]
-    prompts = [mix.mean_prompt_tokens for mix in mixes]
-    known = [tokens for tokens in prompts if not isinstance(tokens, Absent)]
+def running_of(books: Books, launch: Launch) -> Running | Absent:
+    """One side as one launch shows it. A side that sleeps needs an observed cold start."""
+    side, mix = launch.record.side, launch.metrics.mix
+    where = f"{side}, round {launch.record.round}"
+    rate, start = mix.output_tokens_per_second, seconds_to_first_token(launch)
+    if isinstance(rate, Absent):
+        return Absent(absent=f"{where}: {rate.absent}")
+    if isinstance(start, Absent) and side in books.sleeping:
+        return Absent(absent=f"{where}: {start.absent}")
+    prompts = mix.mean_prompt_tokens
     operation = Operation(
-        output_tokens_per_second=math.exp(math.fsum(map(math.log, rates)) / len(rates)),
-        output_tokens=float(np.mean([mix.mean_output_tokens for mix in mixes])),
-        prompt_tokens=float(np.mean(known)) if len(known) == len(prompts) else books.planned_prompt_tokens,
-        served_share=float(np.mean([1.0 - mix.failed_share for mix in mixes])),
+        output_tokens_per_second=rate,
+        output_tokens=mix.mean_output_tokens,
+        prompt_tokens=books.planned_prompt_tokens if isinstance(prompts, Absent) else prompts,
+        served_share=1.0 - mix.failed_share,
         gpus=books.gpus[side],
         power=Power(
-            busy_w=mean_of([busy_power_w(launch.metrics, launch.signals) for launch in launches]),
+            busy_w=busy_power_w(launch.metrics, launch.signals),
             idle_w=books.idle_w[side],
-            loading_w=mean_of([launch.signals.loading_power_w for launch in launches]),
+            loading_w=launch.signals.loading_power_w,
             off_w=books.bare_w,
         ),
     )
-    return Running(side, operation, tuple(cold))
+    return Running(side, operation, () if isinstance(start, Absent) else (start,))
+
+
+def mean_running(runnings: Sequence[Running]) -> Running:
+    """One side over several launches: geometric mean of the rate, plain means of the rest, every cold start."""
+    first = runnings[0]
+    operations = [one.operation for one in runnings]
+    rates = [one.output_tokens_per_second for one in operations]
+    operation = replace(
+        first.operation,
+        output_tokens_per_second=math.exp(math.fsum(map(math.log, rates)) / len(rates)),
+        prompt_tokens=math.fsum(one.prompt_tokens for one in operations) / len(rates),
+        served_share=math.fsum(one.served_share for one in operations) / len(rates),
+        power=replace(
+            first.operation.power,
+            busy_w=mean_of([one.power.busy_w for one in operations]),
+            loading_w=mean_of([one.power.loading_w for one in operations]),
+        ),
+    )
+    return Running(first.side, operation, tuple(start for one in runnings for start in one.cold_starts_s))
 
 
 def seconds_to_first_token(launch: Launch) -> MaybeFloat:

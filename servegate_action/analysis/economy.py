@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
-from servegate_action.analysis.books import Books, Running, open_books, running_side
+from servegate_action.analysis.books import Books, Running, mean_running, open_books, running_of
 from servegate_action.analysis.cells import NS_PER_S, P95
 from servegate_action.analysis.judgement import CostComparison
 from servegate_action.analysis.line_item import compare_costs
@@ -65,22 +66,27 @@ def _no_money(why: Absent, *, sleeps: bool, duty: Mapping[Side, float] | None = 
 
 def _read(books: Books, evidence: Evidence) -> Economy:
     sleeps = bool(books.sleeping)
-    baseline = running_side(books, evidence.of(Side.BASELINE))
-    candidate = running_side(books, evidence.of(Side.CANDIDATE))
-    if isinstance(baseline, Absent):
-        return _no_money(baseline, sleeps=sleeps)
-    if isinstance(candidate, Absent):
-        return _no_money(candidate, sleeps=sleeps)
-    duty = {one.side: _duty(books, one) for one in (baseline, candidate)}
+    runnings: dict[Side, list[Running]] = {side: [] for side in Side}
+    for side in Side:
+        for launch in evidence.of(side):
+            running = running_of(books, launch)
+            if isinstance(running, Absent):
+                return _no_money(running, sleeps=sleeps)
+            runnings[side].append(running)
+    means = {side: mean_running(own) for side, own in runnings.items()}
+    duty = {side: _duty(books, mean) for side, mean in means.items()}
     over = [side for side in Side if duty[side] > 1.0]
     if over:
         copies = f"{books.replicas} replica{'s' if books.replicas > 1 else ''}"
         why = Absent(absent=f"the declared traffic is more than {copies} of the {' and the '.join(over)} can serve")
         return _no_money(why, sleeps=sleeps, duty=duty)
+    seen = {
+        side: [_in_round(books, *one) for one in zip(runnings[side], evidence.of(side), strict=True)] for side in Side
+    }
     return Economy(
-        cost=_cost_pairs(books, evidence),
-        cold_ttft=_cold_pairs(books, evidence) if sleeps else None,
-        comparison=compare_costs(books, baseline, candidate),
+        cost=_paired(seen, 0),
+        cold_ttft=_paired(seen, 1) if sleeps else None,
+        comparison=compare_costs(books, means[Side.BASELINE], means[Side.CANDIDATE]),
         duty=duty,
     )
 
@@ -92,42 +98,31 @@ def _duty(books: Books, running: Running) -> float:
     return books.demand.per_hour / SECONDS_PER_HOUR * running.operation.service_s / books.replicas
 
 
-def _cost_pairs(books: Books, evidence: Evidence) -> tuple[Pair, ...] | Absent:
-    """USD per 1M output tokens of each round, from that round's launches alone."""
+def _paired(
+    seen: Mapping[Side, Sequence[tuple[MaybeFloat, MaybeFloat]]], which: Literal[0, 1]
+) -> tuple[Pair, ...] | Absent:
     pairs: list[Pair] = []
-    for one in evidence.rounds:
+    for number, both in enumerate(zip(seen[Side.BASELINE], seen[Side.CANDIDATE], strict=True), start=1):
         values: list[float] = []
-        for launch in one.launches:
-            running = running_side(books, (launch,))
-            cost = running if isinstance(running, Absent) else running.bill(books, running.use(books))
-            if isinstance(cost, Absent):
-                return Absent(absent=f"round {one.number}, {launch.record.side}: {cost.absent}")
-            values.append(cost.per_1m_output)
-        pairs.append((values[0], values[1]))
-    return tuple(pairs)
-
-
-def _cold_pairs(books: Books, evidence: Evidence) -> tuple[Pair, ...] | Absent:
-    """p95 TTFT in ms of each round under the declared arrivals; a side that keeps warm has its warm p95."""
-    pairs: list[Pair] = []
-    for one in evidence.rounds:
-        values: list[float] = []
-        for launch in one.launches:
-            value = _cold_ttft_ms(books, launch)
+        for side, readings in zip(Side, both, strict=True):
+            value = readings[which]
             if isinstance(value, Absent):
-                return Absent(absent=f"round {one.number}, {launch.record.side}: {value.absent}")
+                return Absent(absent=f"round {number}, {side}: {value.absent}")
             values.append(value)
         pairs.append((values[0], values[1]))
     return tuple(pairs)
 
 
-def _cold_ttft_ms(books: Books, launch: Launch) -> MaybeFloat:
+def _in_round(books: Books, running: Running, launch: Launch) -> tuple[MaybeFloat, MaybeFloat]:
+    """(USD per 1M output tokens, p95 TTFT with cold starts in ms) from one launch alone.
+
+    A side that keeps warm has its warm p95.
+    """
+    use = running.use(books)
+    cost = running.bill(books, use)
+    price = cost if isinstance(cost, Absent) else cost.per_1m_output
     sample = launch.metrics.mix.latency_sample(lambda cell: cell.ttft)
-    running = running_side(books, (launch,))
     if isinstance(sample, Absent):
-        return sample
-    if isinstance(running, Absent):
-        return running
+        return price, sample
     values, weights = sample
-    delays = running.use(books).occupancy.delays
-    return quantile_with_delays(values / NS_PER_S, weights, delays, P95) * MS_PER_S
+    return price, quantile_with_delays(values / NS_PER_S, weights, use.occupancy.delays, P95) * MS_PER_S

@@ -13,9 +13,9 @@ from dataclasses import replace
 import numpy as np
 
 from servegate_action.analysis.books import Books, Running
-from servegate_action.analysis.cost import BreakEven, break_even, no_break_even, payback_tokens
+from servegate_action.analysis.cost import BreakEven, Use, break_even, no_break_even, payback_tokens
 from servegate_action.analysis.judgement import CostComparison, CurvePoint, SideCost
-from servegate_action.analysis.traffic import SECONDS_PER_HOUR, poisson_form
+from servegate_action.analysis.traffic import poisson_form
 from servegate_action.records import Absent, Side
 
 CURVE_POINTS = 21
@@ -28,12 +28,14 @@ Pair = tuple[float, float]
 
 def compare_costs(books: Books, baseline: Running, candidate: Running) -> CostComparison | Absent:
     """Row 6 in full."""
-    bills = [one.bill(books, one.use(books, check=_poisson_check(books, one))) for one in (baseline, candidate)]
-    ours, theirs = bills
-    if isinstance(ours, Absent):
-        return Absent(absent=f"{Side.BASELINE}: {ours.absent}")
-    if isinstance(theirs, Absent):
-        return Absent(absent=f"{Side.CANDIDATE}: {theirs.absent}")
+    sides: list[tuple[Running, Use, SideCost]] = []
+    for running in (baseline, candidate):
+        use = running.use(books)
+        cost = running.bill(books, replace(use, poisson_check=_poisson_check(books, running, use)))
+        if isinstance(cost, Absent):
+            return Absent(absent=f"{running.side}: {cost.absent}")
+        sides.append((running, use, cost))
+    (_, _, ours), (_, _, theirs) = sides
     meeting = _meeting(books, baseline, candidate)
     moving = next((item.usd_per_1m_output for item in theirs.items if item.name == "migration"), 0.0)
     return CostComparison(
@@ -51,21 +53,20 @@ def compare_costs(books: Books, baseline: Running, candidate: Running) -> CostCo
         ),
         migration_usd=books.migration_usd,
         curve=_curve(books, baseline, candidate),
-        notes=_notes(books, baseline, candidate),
+        notes=_notes(books, sides),
     )
 
 
-def _poisson_check(books: Books, running: Running) -> str:
+def _poisson_check(books: Books, running: Running, use: Use) -> str:
     """What the closed form says at the same mean rate, beside the replay; empty where it says nothing new."""
     life = running.life(books)
     if books.demand is None or life.idle_timeout_s is None or life.replicas > 1:
         return ""
-    form = poisson_form(books.demand.per_hour / SECONDS_PER_HOUR, life)
-    cost = running.bill(books, replace(running.use(books), occupancy=form))
-    if isinstance(cost, Absent):
-        return ""
+    form = poisson_form(use.rate, life)
+    cost = running.bill(books, replace(use, occupancy=form))
+    priced = f"{cost.per_1m_output:.4g} USD per 1M output tokens, " if isinstance(cost, SideCost) else ""
     return (
-        f"closed form for Poisson arrivals at this mean rate: {cost.per_1m_output:.4g} USD per 1M output tokens, "
+        f"closed form for Poisson arrivals at this mean rate: {priced}"
         f"off {form.off:.1%}, {form.delays.share:.1%} of the requests wait"
     )
 
@@ -83,13 +84,13 @@ def _costs(books: Books, baseline: Running, candidate: Running, rates: Sequence[
     """USD per 1M output tokens of both sides at each rate; absent as soon as one cannot be told."""
     pairs: list[Pair] = []
     for rate in rates:
-        costs = [one.bill(books, one.use(books, per_hour=rate, quick=True)) for one in (baseline, candidate)]
-        ours, theirs = costs
-        if isinstance(ours, Absent):
-            return ours
-        if isinstance(theirs, Absent):
-            return theirs
-        pairs.append((ours.per_1m_output, theirs.per_1m_output))
+        costs: list[float] = []
+        for one in (baseline, candidate):
+            cost = one.bill(books, one.use(books, per_hour=rate, quick=True))
+            if isinstance(cost, Absent):
+                return cost
+            costs.append(cost.per_1m_output)
+        pairs.append((costs[0], costs[1]))
     return pairs
 
 
@@ -124,13 +125,13 @@ def _curve(books: Books, baseline: Running, candidate: Running) -> tuple[CurvePo
     )
 
 
-def _notes(books: Books, baseline: Running, candidate: Running) -> tuple[str, ...]:
+def _notes(books: Books, sides: Sequence[tuple[Running, Use, SideCost]]) -> tuple[str, ...]:
     """What the numbers teach, in sentences."""
     notes = [
         text
-        for running in (baseline, candidate)
+        for running, use, cost in sides
         if running.side in books.sleeping
-        for text in _sleeping_notes(books, running)
+        for text in _sleeping_notes(books, running, use, cost)
     ]
     if books.migration_usd > 0 and books.demand is None:
         notes.append(
@@ -139,9 +140,8 @@ def _notes(books: Books, baseline: Running, candidate: Running) -> tuple[str, ..
     return tuple(notes)
 
 
-def _sleeping_notes(books: Books, running: Running) -> list[str]:
+def _sleeping_notes(books: Books, running: Running, use: Use, asleep: SideCost) -> list[str]:
     """How many wait, how long a start takes, and whether sleeping saves anything against staying warm."""
-    use = running.use(books)
     starts = running.cold_starts_s
     notes = [
         f"{running.side}: {use.occupancy.delays.share:.1%} of the requests wait for a cold start "
@@ -150,22 +150,20 @@ def _sleeping_notes(books: Books, running: Running) -> list[str]:
     ]
     if use.kept_warm_because:
         notes.append(f"{running.side}: {use.kept_warm_because}; its idle time is priced as if it kept warm")
-    asleep = running.bill(books, use)
     warm_form = poisson_form(use.rate / use.replicas, replace(running.life(books), idle_timeout_s=None))
     warm = running.bill(books, replace(use, occupancy=warm_form, kept_warm_because=""))
-    if not isinstance(asleep, Absent) and not isinstance(warm, Absent):
-        notes += _against_warm(running.side, asleep, warm)
-    return notes
+    return notes + _against_warm(running.side, asleep, warm)
 
 
-def _against_warm(side: Side, asleep: SideCost, warm: SideCost) -> list[str]:
+def _against_warm(side: Side, asleep: SideCost, warm: SideCost | Absent) -> list[str]:
     notes: list[str] = []
-    if asleep.per_1m_output > warm.per_1m_output:
+    if isinstance(warm, SideCost) and asleep.per_1m_output > warm.per_1m_output:
         notes.append(
             f"{side}: scaling to zero is dearer than staying warm at this traffic "
             f"({asleep.per_1m_output:.4g} against {warm.per_1m_output:.4g} USD per 1M output tokens)"
         )
-    energy, kept = asleep.kwh_per_month_board, warm.kwh_per_month_board
+    energy = asleep.kwh_per_month_board
+    kept = warm.kwh_per_month_board if isinstance(warm, SideCost) else warm
     if not isinstance(energy, Absent) and not isinstance(kept, Absent) and energy > kept:
         notes.append(
             f"{side}: scaling to zero uses more energy than staying warm ({energy:.1f} against {kept:.1f} kWh a month)"

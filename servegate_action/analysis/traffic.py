@@ -19,6 +19,8 @@ SECONDS_PER_HOUR = 3600.0
 SECONDS_PER_DAY = 86_400.0
 # Delays below this are rounding of seconds since the start of the period, not waiting.
 LEAST_DELAY_S = 1e-6
+# Shares of time below this are rounding.
+LEAST_SHARE = 1e-12
 # A distribution of delays is carried by this many of its order statistics; its quantiles then miss by < 0.03 %.
 DELAY_SAMPLES = 4_000
 
@@ -290,7 +292,7 @@ class _Counted:
             busy=busy,
             warm_idle=max(0.0, held - loading - busy),
             loading=loading,
-            off=max(0.0, 1.0 - held),
+            off=1.0 - held if held < 1.0 - LEAST_SHARE else 0.0,
             billed=billed,
             starts=self.held_s.size / requests,
             delays=_thinned(self.delay_s),

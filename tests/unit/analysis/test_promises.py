@@ -37,9 +37,7 @@ def test_a_failed_request_of_the_candidate_rejects() -> None:
     check = failures(build(passing(failed={Side.CANDIDATE: 1})))["chat/1", Side.CANDIDATE]
     assert not check.ok
     assert check.kind == "reject"
-    assert check.detail == (
-        "4 of 400 requests failed (4x the stream ended without a finish_reason), allowed 0 of them"
-    )
+    assert check.detail == ("4 of 400 requests failed (4x the stream ended without a finish_reason), allowed 0 of them")
     assert "server.log" in check.advice
 
 
@@ -102,9 +100,7 @@ def test_a_level_that_cannot_be_read_allows_no_pass() -> None:
     checks = levels(built, cold=Absent(absent="no cold start was seen"))
     assert not checks[-1].ok
     assert checks[-1].kind == "inconclusive"
-    assert checks[-1].detail == (
-        "p95 TTFT with cold starts cannot be held against its level: no cold start was seen"
-    )
+    assert checks[-1].detail == ("p95 TTFT with cold starts cannot be held against its level: no cold start was seen")
 
 
 def test_the_level_holds_with_cold_starts_too() -> None:

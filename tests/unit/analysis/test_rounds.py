@@ -73,7 +73,10 @@ def test_cached_tokens_are_a_share_of_all_prompt_tokens() -> None:
     half = [one.model_copy(update={"cached_tokens": 100, "prompt_tokens": 200}) for one in built.data[name].requests]
     silent = [one.model_copy(update={"prompt_tokens": None}) for one in built.data[name].requests]
     for requests, share in ((half, 0.5), (silent, 0.0)):
-        data = {**built.data, name: type(built.data[name])(requests, built.data[name].telemetry, built.data[name].samples)}
+        data = {
+            **built.data,
+            name: type(built.data[name])(requests, built.data[name].telemetry, built.data[name].samples),
+        }
         evidence = gather(built.config, built.recording, data)
         assert evidence.launches[0].cached_share["chat/1"] == share
 

@@ -118,7 +118,13 @@ def test_busy_power_of_the_mix_weighs_cells_by_their_time() -> None:
     jump = [one.devices[0].energy_mj or 0 for one in (low[-1], high[20])]
     later = tuple(
         one.model_copy(
-            update={"devices": (one.devices[0].model_copy(update={"energy_mj": (one.devices[0].energy_mj or 0) + jump[0] - jump[1]}),)}
+            update={
+                "devices": (
+                    one.devices[0].model_copy(
+                        update={"energy_mj": (one.devices[0].energy_mj or 0) + jump[0] - jump[1]}
+                    ),
+                )
+            }
         )
         for one in high[21:]
     )
