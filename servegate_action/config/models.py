@@ -130,6 +130,11 @@ class Stack(Model):
         if len(given) != 1:
             found = " and ".join(given) if given else "none"
             raise ValueError(f"exactly one of process, container, endpoint is needed; found {found}")
+        if self.process is not None and not any("{port}" in word for word in (*self.process.command, *self.env)):
+            raise ValueError(
+                "the process is not told its port: servegate picks a free one for each launch; say it in the command, as in "
+                '[python, serve.py, --port, "{port}"], or in env, as in [PORT={port}]'
+            )
         return self
 
 

@@ -20,7 +20,7 @@ model: {name: m}
 stacks:
   baseline:
     label: a
-    process: {command: [a]}
+    process: {command: [a, "{port}"]}
   candidate:
     label: b
     endpoint: {url: "http://10.0.0.7:8000"}
@@ -99,9 +99,9 @@ def test_every_problem_is_reported_in_the_order_of_the_lines() -> None:
         ('"uniform(1, 9)"', '"normal(1, 9)"', 13, "is no length"),
         ("prompt_tokens: 512", "prompt_tokens: 0", 13, "greater than 0"),
         ("prompt_tokens: 512", 'prompt_tokens: "512"', 13, "is no length"),
-        ("process: {command: [a]}", "process: {command: []}", 7, "at least 1 item"),
+        ('process: {command: [a, "{port}"]}', "process: {command: []}", 7, "at least 1 item"),
         (
-            "process: {command: [a]}",
+            'process: {command: [a, "{port}"]}',
             "served_model: x",
             5,
             "exactly one of process, container, endpoint is needed; found none",

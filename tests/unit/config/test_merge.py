@@ -12,8 +12,8 @@ version: 1
 gate: g
 model: {name: m}
 stacks:
-  baseline: {label: a, process: {command: [a]}}
-  candidate: {label: b, process: {command: [b]}}
+  baseline: {label: a, process: {command: [a, "{port}"]}}
+  candidate: {label: b, process: {command: [b, "{port}"]}}
 workload: {cells: [{name: c, prompt_tokens: 9, output_tokens: 9, concurrency: 1}]}
 limits: {ttft_p95: 5%}
 """
@@ -47,7 +47,7 @@ def test_a_broken_candidate_in_the_head_is_an_error_at_its_line() -> None:
 
 def test_a_head_without_a_candidate_is_an_error() -> None:
     with pytest.raises(ConfigError, match=r"stacks.candidate: required key is missing"):
-        merge(BASE, BASE.replace("  candidate: {label: b, process: {command: [b]}}\n", ""), file="f")
+        merge(BASE, BASE.replace('  candidate: {label: b, process: {command: [b, "{port}"]}}\n', ""), file="f")
 
 
 def test_a_broken_base_is_an_error_that_says_base() -> None:
