@@ -106,7 +106,7 @@ def _paired_t(d: Floats, fixed: stats.Rule, level: float) -> Look:
 
 
 def agrees_with_decide(
-    outcomes: Outcomes, baseline: Floats, candidate: Floats, limits: Floats, looks: Sequence[int], sample: int = 5
+    outcomes: Outcomes, baseline: Floats, candidate: Floats, limits: Floats, looks: Sequence[int], sample: int = 1
 ) -> None:
     """Hold the first few runs against `decide`; raises `AssertionError` with the run's number when they differ."""
     for run in range(min(sample, len(outcomes.rounds))):

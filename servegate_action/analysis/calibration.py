@@ -142,8 +142,9 @@ def _pool(measured: Sequence[_Measured]) -> Mapping[tuple[str, bool, str], float
 
 def _noise(measured: _Measured, pooled: float, looks: Sequence[int], families: int) -> MetricNoise:
     series, last = measured.series, looks[-1]
-    spread = stats.Spread(sd=pooled, df=last - 1.0, rounds=last)
-    seen = stats.detectable(spread, margin=series.margin, looks=looks, rounds=last, families=families)
+    spread = stats.Spread(sd=np.array([pooled]), df=np.array([last - 1.0]), rounds=last)
+    margin = np.array([series.margin])
+    seen = stats.detectable(spread, margin=margin, looks=looks, rounds=last, families=families)
     floor = floor_of(pooled, last)
     unit = series.limit.unit
     return MetricNoise(
@@ -153,7 +154,7 @@ def _noise(measured: _Measured, pooled: float, looks: Sequence[int], families: i
         sd=_shown(measured.sd, unit),
         kind_sd=_shown(pooled, unit),
         floor=_shown(floor, unit),
-        detectable=_shown(seen, unit),
+        detectable=_shown(float(seen[0]), unit),
         limit=series.limit,
         suggested=_suggested(series.limit, _shown(floor, unit)),
         gated=series.gated,

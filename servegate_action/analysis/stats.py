@@ -80,8 +80,9 @@ def _beta_fraction(a: Floats, b: Floats, x: Floats) -> Floats:
     tiny = 1e-300
     c = np.ones_like(x)
     d = 1.0 / _away_from_zero(1.0 - (a + b) * x / (a + 1.0), tiny)
-    value = d
-    for k in range(1, 400):
+    value, factor, k = d, np.zeros_like(x), 0
+    while np.any(np.abs(factor - 1.0) > 1e-15) and k < 400:
+        k += 1
         even = k * (b - k) * x / ((a + 2 * k - 1.0) * (a + 2.0 * k))
         d = 1.0 / _away_from_zero(1.0 + even * d, tiny)
         c = _away_from_zero(1.0 + even / c, tiny)
@@ -89,9 +90,8 @@ def _beta_fraction(a: Floats, b: Floats, x: Floats) -> Floats:
         odd = -(a + k) * (a + b + k) * x / ((a + 2.0 * k) * (a + 2 * k + 1.0))
         d = 1.0 / _away_from_zero(1.0 + odd * d, tiny)
         c = _away_from_zero(1.0 + odd / c, tiny)
-        value = value * d * c
-        if np.all(np.abs(d * c - 1.0) < 1e-15):
-            break
+        factor = d * c
+        value = value * factor
     return value
 
 
@@ -110,14 +110,14 @@ def student_quantile(upper_tail: npt.ArrayLike, df: npt.ArrayLike) -> Floats:
         raise ValueError("a quantile is asked for with an upper tail between 0 and 1/2")
     log_beta = _log_beta(df_ / 2.0)
     u = 0.5 * np.log(-2.0 * np.log(p))
-    for _ in range(100):
+    step, iterations = np.ones_like(u), 0
+    while np.any(np.abs(step) > 1e-13) and iterations < 100:
         t = np.exp(u)
         tail = _upper_tail(t, df_, log_beta)
         density = np.exp(-log_beta - 0.5 * (df_ + 1.0) * np.log1p(t * t / df_)) / np.sqrt(df_)
         step = tail / (t * density) * (np.log(tail) - np.log(p))
         u = u + step
-        if np.all(np.abs(step) < 1e-13):
-            break
+        iterations += 1
     return np.asarray(np.exp(u), dtype=np.float64)
 
 
@@ -328,53 +328,55 @@ def _numbers(family: Integers) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """The noise of one metric, seen over `rounds` rounds: s of d_r and its degrees of freedom."""
+    """The noise of metrics, seen over `rounds` rounds: s of d_r and its degrees of freedom, one entry per metric."""
 
-    sd: float
-    df: float
+    sd: Floats
+    df: Floats
     rounds: int
 
-    def error(self, rounds: int) -> float:
+    def error(self, rounds: npt.ArrayLike) -> Floats:
         """se of d̄ after that many rounds, the noise staying as it is."""
-        return self.sd / math.sqrt(rounds)
+        return np.asarray(self.sd / np.sqrt(rounds), dtype=np.float64)
 
-    def df_after(self, rounds: int) -> float:
+    def df_after(self, rounds: npt.ArrayLike) -> Floats:
         """The degrees of freedom that as many rounds would give: they grow with n − 1."""
-        return self.df * (rounds - 1) / (self.rounds - 1)
+        return np.asarray(self.df * (np.asarray(rounds) - 1) / (self.rounds - 1), dtype=np.float64)
 
 
-def detectable(spread: Spread, *, margin: float, looks: Sequence[int], rounds: int, families: int) -> float:
-    """The smallest true worsening that is REJECTed nine times out of ten after `rounds` rounds, in the unit of d.
+def detectable(spread: Spread, *, margin: Floats, looks: Sequence[int], rounds: int, families: int) -> Floats:
+    """The smallest true worsenings that are REJECTed nine times out of ten after `rounds` rounds, in the unit of d.
 
     Two things must happen: d̄ > D, which needs D + t₀.₉·se; and the t-test at Holm's first step a/m must reject, which
     needs a noncentrality λ with P(T' > c) = 0.9, where c is the quantile of a/m. λ ≈ c + z₀.₉·√(1 + c²/2df), the normal
     approximation of the noncentral t, errs by less than a tenth of the power from 3 degrees of freedom on.
     """
     df, error = spread.df_after(rounds), spread.error(rounds)
-    tails = np.array([_level_at(looks, rounds) / max(families, 1), 1.0 - POWER])
-    critical, estimate_too_low = student_quantile(tails, df).tolist()
-    noncentrality = critical + _NORMAL_90 * math.sqrt(1.0 + critical * critical / (2.0 * df))
-    return float(max(noncentrality * error, margin + estimate_too_low * error))
+    tails = np.array([[_level_at(looks, rounds) / max(families, 1)], [1.0 - POWER]])
+    critical, estimate_too_low = student_quantile(tails, df)
+    noncentrality = critical + _NORMAL_90 * np.sqrt(1.0 + critical * critical / (2.0 * df))
+    return np.asarray(np.maximum(noncentrality * error, margin + estimate_too_low * error), dtype=np.float64)
 
 
 _NORMAL_90: Final = 1.2815515655446004
 
 
 def rounds_to_decide(
-    spread: Spread, *, mean: float, margin: float, looks: Sequence[int], rounds: int, families: int
-) -> int | None:
-    """The smallest even number of rounds above `rounds` that would decide if d̄ and s stayed as they are.
+    spread: Spread, *, mean: Floats, margin: Floats, looks: Sequence[int], rounds: int, families: int
+) -> list[int | None]:
+    """The smallest even numbers of rounds above `rounds` that would decide if d̄ and s stayed as they are.
 
     A metric within its limit needs c·s/√n < D − d̄, one beyond it needs d̄·√n/s above Holm's first quantile. None when 40
     rounds would not do.
     """
     later = range(rounds + 2 - rounds % 2, MOST_ROUNDS + 1, 2)
     if not later:
-        return None
-    levels = np.array([_level_at(looks, n) for n in later]) / (1.0 if mean <= margin else max(families, 1))
-    needed = student_quantile(levels, [spread.df_after(n) for n in later]) * [spread.error(n) for n in later]
-    decided = mean + needed < margin if mean <= margin else mean >= needed
-    return next((n for n, enough in zip(later, decided.tolist(), strict=True) if enough), None)
+        return [None] * len(mean)
+    column = np.array(later, dtype=np.float64)[:, None]
+    levels = np.array([_level_at(looks, n) for n in later])[:, None]
+    tails = np.where(mean <= margin, levels, levels / max(families, 1))
+    needed = student_quantile(tails, spread.df_after(column)) * spread.error(column)
+    decided = np.where(mean <= margin, mean + needed < margin, mean >= needed)
+    return [next((n for n, enough in zip(later, one, strict=True) if enough), None) for one in decided.T.tolist()]
 
 
 def _level_at(looks: Sequence[int], rounds: int) -> float:

@@ -68,7 +68,8 @@ def decide(
     word = _word(findings, checks, stage)
     next_look = None if word is not Word.INCONCLUSIVE or _hopeless(findings, checks, stage) else stage.next_look
     horizon = stage.used if word is Word.INCONCLUSIVE and next_look is None else stage.looks[-1]
-    metrics = tuple(_verdict(finding, stage, horizon) for finding in findings)
+    forecasts = _forecasts(findings, stage, horizon, _count(family))
+    metrics = tuple(_verdict(*pair, stage) for pair in zip(findings, forecasts, strict=True))
     facts = headline.Facts(
         word=word,
         metrics=metrics,
@@ -142,16 +143,16 @@ def _count(family: Sequence[int]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Test:
-    """One metric's column of `stats.Judged`, as plain numbers; `families` is Holm's m."""
+    """One metric's column of `stats.Judged`, as plain numbers."""
 
     mean: float
+    sd: float
+    df: float
     half: float
-    spread: stats.Spread
     p: float
     p_adjusted: float
     worse: bool
     better: bool
-    families: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +184,7 @@ def _findings(
     findings = tuple(
         _Finding(one, Outcome.SUSPECT if column.worse else Outcome.ABSENT, column)
         if isinstance(column, Undecidable)
-        else _Finding(one, _outcome(judged, index, at_look=stage.at_look), _test(judged, index, stage, _count(family)))
+        else _Finding(one, _outcome(judged, index, at_look=stage.at_look), _test(judged, index))
         for index, (one, column) in enumerate(zip(series, columns, strict=True))
     )
     return findings, "rounds" if bool(judged.paired) else "launches"
@@ -210,16 +211,16 @@ def _outcome(judged: stats.Judged, index: int, *, at_look: bool) -> Outcome:
     return Outcome.SUSPECT if judged.beyond[index] else Outcome.UNCERTAIN
 
 
-def _test(judged: stats.Judged, index: int, stage: _Stage, families: int) -> _Test:
+def _test(judged: stats.Judged, index: int) -> _Test:
     return _Test(
         mean=float(judged.mean[index]),
+        sd=float(judged.sd[index]),
+        df=float(judged.df[index]),
         half=float(judged.half[index]),
-        spread=stats.Spread(sd=float(judged.sd[index]), df=float(judged.df[index]), rounds=stage.used),
         p=float(judged.p[index]),
         p_adjusted=float(judged.p_adjusted[index]),
         worse=bool(judged.worse[index]),
         better=bool(judged.better[index]),
-        families=families,
     )
 
 
@@ -257,14 +258,53 @@ def _median_noise(metrics: Sequence[MetricVerdict]) -> float | Absent:
     return median(known) if known else Absent(absent="no gated metric was measured in two rounds")
 
 
+# ---------------------------------------------------------------- forecasts
+
+
+@dataclass(frozen=True, slots=True)
+class _Forecast:
+    """What the run could have seen of a metric, in the unit of d, and how many rounds would decide it."""
+
+    detectable: float | None
+    projected_rounds: int | None
+
+
+def _forecasts(findings: Sequence[_Finding], stage: _Stage, horizon: int, families: int) -> list[_Forecast]:
+    """Of all metrics at once. `horizon` is the round count at which the run would have ended for an undecided metric."""
+    tested = [(finding.series, finding.test) for finding in findings if isinstance(finding.test, _Test)]
+    if not tested:
+        return [_Forecast(None, None)] * len(findings)
+    spread = stats.Spread(
+        sd=np.array([test.sd for _, test in tested]), df=np.array([test.df for _, test in tested]), rounds=stage.used
+    )
+    mean = np.array([test.mean for _, test in tested])
+    margin = np.array([series.margin for series, _ in tested])
+    seen = stats.detectable(spread, margin=margin, looks=stage.looks, rounds=max(horizon, 2), families=families)
+    needed = stats.rounds_to_decide(
+        spread, mean=mean, margin=margin, looks=stage.looks, rounds=stage.rounds, families=families
+    )
+    rows = iter(zip(seen.tolist(), needed, strict=True))
+    return [
+        _Forecast(None, None) if isinstance(finding.test, Undecidable) else _forecast(finding, stage, *next(rows))
+        for finding in findings
+    ]
+
+
+def _forecast(finding: _Finding, stage: _Stage, seen: float, needed: int | None) -> _Forecast:
+    """Rounds are projected for undecided metrics only, not before the first look, and not where none would decide."""
+    settled = finding.outcome in (Outcome.PASS, Outcome.REJECT)
+    return _Forecast(seen, None if settled or not stage.at_look or not finding.can_pass else needed)
+
+
 # ---------------------------------------------------------------- laying out
 
 
-def _verdict(finding: _Finding, stage: _Stage, horizon: int) -> MetricVerdict:
+def _verdict(finding: _Finding, forecast: _Forecast, stage: _Stage) -> MetricVerdict:
     """A finding with its numbers turned back into the units and the sign that people read."""
     series, test = finding.series, finding.test
     baseline, candidate = typical(series, used=stage.used)
     tested = None if isinstance(test, Undecidable) else test
+    seen = forecast.detectable
     return MetricVerdict(
         key=series.key,
         unit=series.unit,
@@ -283,9 +323,9 @@ def _verdict(finding: _Finding, stage: _Stage, horizon: int) -> MetricVerdict:
         counted_with=series.copy_of,
         worse_within_allowance=tested is not None and finding.outcome is Outcome.PASS and tested.worse,
         better=tested is not None and stage.at_look and tested.better,
-        noise_sd=tested.spread.sd if tested else None,
-        detectable=_detectable(series, tested, stage, horizon) if tested else None,
-        projected_rounds=_projected(finding, tested, stage) if tested else None,
+        noise_sd=tested.sd if tested else None,
+        detectable=seen if seen is None or series.in_points else _relative(seen),
+        projected_rounds=forecast.projected_rounds,
     )
 
 
@@ -301,24 +341,3 @@ def _change(series: MetricSeries, test: _Test, stage: _Stage) -> Change95:
 def _relative(log_ratio: float) -> float:
     """exp(x) − 1, kept finite: beyond e^700 no measurement can tell the difference."""
     return math.expm1(min(log_ratio, 700.0))
-
-
-def _detectable(series: MetricSeries, test: _Test, stage: _Stage, horizon: int) -> float:
-    """What would have been rejected nine times out of ten, by the round count at which the run would have ended."""
-    rounds = max(horizon, 2)
-    seen = stats.detectable(test.spread, margin=series.margin, looks=stage.looks, rounds=rounds, families=test.families)
-    return seen if series.in_points else _relative(seen)
-
-
-def _projected(finding: _Finding, test: _Test, stage: _Stage) -> int | None:
-    """How many rounds would decide an undecided metric. Not said before the first look, nor where none would."""
-    if finding.outcome in (Outcome.PASS, Outcome.REJECT) or not stage.at_look or not finding.can_pass:
-        return None
-    return stats.rounds_to_decide(
-        test.spread,
-        mean=test.mean,
-        margin=finding.series.margin,
-        looks=stage.looks,
-        rounds=stage.rounds,
-        families=test.families,
-    )
