@@ -8,10 +8,9 @@ or decides; a bill that cannot be drawn up is `Absent` with what is missing, and
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-
-import numpy as np
+from itertools import pairwise
 
 from servegate_action.analysis.judgement import CostItem, SideCost
 from servegate_action.analysis.traffic import Occupancy
@@ -23,7 +22,6 @@ HOURS_PER_MONTH = 730.0
 MILLION = 1e6
 # Traffic this near to the break-even makes the saving fragile.
 FRAGILE_SHARE = 0.20
-GRID_POINTS = 25
 # Costs nearer than this, as a log-ratio, are the same.
 SAME_COST = 1e-9
 
@@ -252,24 +250,21 @@ class BreakEven:
 Gap = Callable[[float], float]
 
 
-def break_even(gap: Gap, *, declared: float, low: float, high: float) -> BreakEven:
-    """The traffic at which both line items are equal, by bisection on a log scale between `low` and `high` per hour.
+def break_even(gap: Gap, scanned: Sequence[tuple[float, float]], *, declared: float) -> BreakEven:
+    """The traffic at which both line items are equal, by bisection on a log scale.
 
-    `gap(rate)` is ln(baseline/candidate): positive where the candidate is cheaper. The range is scanned first, because
-    the two curves may cross more than once; the crossing nearest to the declared traffic counts. `fragile` when the
-    declared traffic is within 20 % of it.
+    `gap(rate)` is ln(baseline/candidate): positive where the candidate is cheaper. `scanned` holds (rate, gap) at rising
+    rates, because the two curves may cross more than once; the crossing nearest to the declared traffic counts. `fragile`
+    when the declared traffic is within 20 % of it.
     """
-    grid = np.geomspace(low, high, GRID_POINTS).tolist()
-    gaps = [gap(rate) for rate in grid]
-    if all(abs(value) < SAME_COST for value in gaps):
+    if all(abs(value) < SAME_COST for _, value in scanned):
         return no_break_even("both cost the same at every traffic")
-    crossings = [index for index in range(len(grid) - 1) if (gaps[index] > 0) != (gaps[index + 1] > 0)]
+    crossings = [(one, two) for one, two in pairwise(scanned) if (one[1] > 0) != (two[1] > 0)]
     if not crossings:
-        cheaper = "candidate" if gaps[-1] > 0 else "baseline"
-        return no_break_even(f"the {cheaper} is cheaper at every traffic from {_per_hour(low)} to {_per_hour(high)}")
-    points = [
-        (_bisect(gap, grid[index], grid[index + 1], positive=gaps[index] > 0), gaps[index] > 0) for index in crossings
-    ]
+        cheaper = "candidate" if scanned[-1][1] > 0 else "baseline"
+        ends = f"from {_per_hour(scanned[0][0])} to {_per_hour(scanned[-1][0])}"
+        return no_break_even(f"the {cheaper} is cheaper at every traffic {ends}")
+    points = [(_bisect(gap, one[0], two[0], positive=one[1] > 0), one[1] > 0) for one, two in crossings]
     point, candidate_below = min(points, key=lambda found: abs(math.log(found[0] / declared)))
     away = declared / point - 1.0
     fragile = abs(away) <= FRAGILE_SHARE
@@ -289,8 +284,8 @@ def no_break_even(why: str) -> BreakEven:
 
 
 def _bisect(gap: Gap, low: float, high: float, *, positive: bool) -> float:
-    """The zero of `gap` in [low, high]; `positive`: its sign at `low`. To 1e-7 of the rate."""
-    while high / low > 1.0 + 1e-7:
+    """The zero of `gap` in [low, high]; `positive`: its sign at `low`. To 10⁻⁵ of the rate."""
+    while high / low > 1.0 + 1e-5:
         middle = math.sqrt(low * high)
         low, high = (middle, high) if (gap(middle) > 0) == positive else (low, middle)
     return math.sqrt(low * high)

@@ -18,7 +18,7 @@ from servegate_action.analysis.judgement import CostComparison, CurvePoint, Side
 from servegate_action.analysis.traffic import poisson_form
 from servegate_action.records import Absent, Side
 
-CURVE_POINTS = 21
+CURVE_POINTS = 25
 # The curve and the search for a break-even reach this far below and above the declared traffic, within capacity.
 REACH = 100.0
 # Fewer launches than this never bound a p95: 1 − 0.95⁵⁸ < 0.95 ≤ 1 − 0.95⁵⁹.
@@ -36,12 +36,18 @@ def compare_costs(books: Books, baseline: Running, candidate: Running) -> CostCo
             return Absent(absent=f"{running.side}: {cost.absent}")
         sides.append((running, use, cost))
     (_, _, ours), (_, _, theirs) = sides
-    meeting = _meeting(books, baseline, candidate)
+    declared = books.demand.per_hour if books.demand is not None else baseline.operation.capacity_per_hour
+    curve = _curve(books, baseline, candidate)
+    meeting = (
+        no_break_even(curve.absent)
+        if isinstance(curve, Absent)
+        else _meeting(books, baseline, candidate, curve, declared=declared)
+    )
     moving = next((item.usd_per_1m_output for item in theirs.items if item.name == "migration"), 0.0)
     return CostComparison(
         baseline=ours,
         candidate=theirs,
-        requests_per_hour=books.demand.per_hour if books.demand is not None else baseline.operation.capacity_per_hour,
+        requests_per_hour=declared,
         traffic=books.demand.text if books.demand is not None else "none declared: priced as if always busy",
         break_even_requests_per_hour=meeting.requests_per_hour,
         break_even_sentence=meeting.sentence,
@@ -52,7 +58,7 @@ def compare_costs(books: Books, baseline: Running, candidate: Running) -> CostCo
             candidate_per_1m=theirs.per_1m_output - moving,
         ),
         migration_usd=books.migration_usd,
-        curve=_curve(books, baseline, candidate),
+        curve=() if isinstance(curve, Absent) else curve,
         notes=_notes(books, sides),
     )
 
@@ -94,35 +100,35 @@ def _costs(books: Books, baseline: Running, candidate: Running, rates: Sequence[
     return pairs
 
 
-def _meeting(books: Books, baseline: Running, candidate: Running) -> BreakEven:
-    """Where the two line items meet."""
-    ends = _range(books, baseline, candidate)
-    if ends is None or books.demand is None:
-        return no_break_even("without declared traffic there is no break-even")
-    lowest = _costs(books, baseline, candidate, ends[:1])
-    if isinstance(lowest, Absent):
-        return no_break_even(lowest.absent)
-
-    # At the lowest rate every state has its share of time: what can be priced there can be priced everywhere.
-    def gap(per_hour: float) -> float:
-        pairs = _costs(books, baseline, candidate, (per_hour,))
-        return 0.0 if isinstance(pairs, Absent) else math.log(pairs[0][0] / pairs[0][1])
-
-    return break_even(gap, declared=books.demand.per_hour, low=ends[0], high=ends[1])
-
-
-def _curve(books: Books, baseline: Running, candidate: Running) -> tuple[CurvePoint, ...]:
+def _curve(books: Books, baseline: Running, candidate: Running) -> tuple[CurvePoint, ...] | Absent:
+    """Both costs over the traffic, at rates on a log scale."""
     ends = _range(books, baseline, candidate)
     if ends is None:
-        return ()
+        return Absent(absent="without declared traffic there is no break-even")
     rates = np.geomspace(*ends, CURVE_POINTS).tolist()
     pairs = _costs(books, baseline, candidate, rates)
     if isinstance(pairs, Absent):
-        return ()
+        return pairs
     return tuple(
         CurvePoint(requests_per_hour=rate, baseline_per_1m_output=ours, candidate_per_1m_output=theirs)
         for rate, (ours, theirs) in zip(rates, pairs, strict=True)
     )
+
+
+def _meeting(
+    books: Books, baseline: Running, candidate: Running, curve: Sequence[CurvePoint], *, declared: float
+) -> BreakEven:
+    """Where the two line items meet."""
+    scanned = [
+        (one.requests_per_hour, math.log(one.baseline_per_1m_output / one.candidate_per_1m_output)) for one in curve
+    ]
+
+    # Every state has its share of time at the lowest rate of the curve: what is priced there is priced everywhere.
+    def gap(per_hour: float) -> float:
+        pairs = _costs(books, baseline, candidate, (per_hour,))
+        return 0.0 if isinstance(pairs, Absent) else math.log(pairs[0][0] / pairs[0][1])
+
+    return break_even(gap, scanned, declared=declared)
 
 
 def _notes(books: Books, sides: Sequence[tuple[Running, Use, SideCost]]) -> tuple[str, ...]:

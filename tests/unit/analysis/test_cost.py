@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -64,6 +65,11 @@ def busy(*, busy: float = 0.0, warm_idle: float = 0.0, off: float = 0.0, billed:
     return Use(rate=1.0, replicas=1, occupancy=shares, policy="made up")
 
 
+def found_break_even(gap: Callable[[float], float], *, declared: float, low: float, high: float) -> BreakEven:
+    rates = np.geomspace(low, high, 25).tolist()
+    return break_even(gap, [(rate, gap(rate)) for rate in rates], declared=declared)
+
+
 # ---------------------------------------------------------------- the worked example
 
 
@@ -107,7 +113,7 @@ def test_the_worked_example_breaks_even_at_one_request_per_63_7_s() -> None:
         theirs = known(bill(B, form_use(3600 / per_hour, SLEEP), PRICES_B)).per_1m_output
         return math.log(ours / theirs)
 
-    found = break_even(gap, declared=36.0, low=1.0, high=10_000.0)
+    found = found_break_even(gap, declared=36.0, low=1.0, high=10_000.0)
     assert isinstance(found.requests_per_hour, float)
     assert round(3600 / found.requests_per_hour, 1) == 63.7
     assert found.sentence == (
@@ -115,7 +121,7 @@ def test_the_worked_example_breaks_even_at_one_request_per_63_7_s() -> None:
         "the declared one request per 100 s is 36% below that"
     )
     assert not found.fragile
-    assert break_even(gap, declared=62.0, low=1.0, high=10_000.0).fragile
+    assert found_break_even(gap, declared=62.0, low=1.0, high=10_000.0).fragile
 
 
 def test_sleeping_can_use_more_energy_than_staying_warm() -> None:
@@ -260,7 +266,7 @@ def test_capacity_is_the_inverse_of_the_service_time() -> None:
 
 def test_a_side_that_is_always_cheaper_has_no_break_even() -> None:
     for sign, side in ((1.0, "candidate"), (-1.0, "baseline")):
-        found = break_even(lambda _, sign=sign: sign, declared=10, low=1, high=200)  # type: ignore[misc]
+        found = found_break_even(lambda _, sign=sign: sign, declared=10, low=1, high=200)  # type: ignore[misc]
         assert isinstance(found.requests_per_hour, Absent)
         assert (
             found.sentence == f"the {side} is cheaper at every traffic from one request per 3.6e+03 s to 200 requests/h"
@@ -269,7 +275,7 @@ def test_a_side_that_is_always_cheaper_has_no_break_even() -> None:
 
 
 def test_equal_costs_have_no_break_even() -> None:
-    found = break_even(lambda _: 1e-12, declared=10, low=1, high=100)
+    found = found_break_even(lambda _: 1e-12, declared=10, low=1, high=100)
     assert found == BreakEven(
         Absent(absent="both cost the same at every traffic"), "both cost the same at every traffic", fragile=False
     )
@@ -279,14 +285,14 @@ def test_of_several_crossings_the_nearest_to_the_declared_traffic_counts() -> No
     def gap(rate: float) -> float:
         return math.sin(math.log(rate / 10) * 2.0)
 
-    near = break_even(gap, declared=40.0, low=2.0, high=2000.0).requests_per_hour
-    far = break_even(gap, declared=300.0, low=2.0, high=2000.0).requests_per_hour
-    assert near == pytest.approx(10 * math.exp(math.pi / 2), rel=1e-6)
-    assert far == pytest.approx(10 * math.exp(math.pi), rel=1e-6)
+    near = found_break_even(gap, declared=40.0, low=2.0, high=2000.0).requests_per_hour
+    far = found_break_even(gap, declared=300.0, low=2.0, high=2000.0).requests_per_hour
+    assert near == pytest.approx(10 * math.exp(math.pi / 2), rel=1e-4)
+    assert far == pytest.approx(10 * math.exp(math.pi), rel=1e-4)
 
 
 def test_the_sentence_names_who_is_cheaper_where() -> None:
-    found = break_even(lambda rate: math.log(rate / 500), declared=560, low=10, high=10_000)
+    found = found_break_even(lambda rate: math.log(rate / 500), declared=560, low=10, high=10_000)
     assert found.sentence == (
         "the baseline is cheaper below 500 requests/h, the candidate above it; "
         "the declared 560 requests/h is 12% above that, within 20%: the saving is fragile"
@@ -297,9 +303,9 @@ def test_the_sentence_names_who_is_cheaper_where() -> None:
 @given(st.floats(2.0, 5000.0), st.booleans(), st.floats(1.0, 10_000.0))
 def test_break_even_is_found_wherever_it_is(point: float, rising: bool, declared: float) -> None:
     sign = 1.0 if rising else -1.0
-    found = break_even(lambda rate: sign * math.log(rate / point), declared=declared, low=1.0, high=10_000.0)
-    assert found.requests_per_hour == pytest.approx(point, rel=1e-6)
-    assert found.fragile == (abs(declared / point - 1) <= 0.2) or abs(abs(declared / point - 1) - 0.2) < 1e-5
+    found = found_break_even(lambda rate: sign * math.log(rate / point), declared=declared, low=1.0, high=10_000.0)
+    assert found.requests_per_hour == pytest.approx(point, rel=1e-4)
+    assert found.fragile == (abs(declared / point - 1) <= 0.2) or abs(abs(declared / point - 1) - 0.2) < 1e-4
 
 
 def test_payback_is_the_cost_of_moving_over_the_saving_per_token() -> None:

@@ -202,7 +202,7 @@ def test_the_curve_covers_the_declared_traffic_and_falls() -> None:
     comparison = compared(money(build(passing(**SLEEPING))))
     rates = [point.requests_per_hour for point in comparison.curve]
     costs = [point.baseline_per_1m_output for point in comparison.curve]
-    assert len(rates) == 21
+    assert len(rates) == 25
     assert rates[0] < 36 < rates[-1]
     assert costs == sorted(costs, reverse=True)
 
