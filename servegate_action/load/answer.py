@@ -14,7 +14,7 @@ from bisect import bisect_left
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from servegate_action.load.framing import Framing, Mode, chunk_extents
+from servegate_action.load.framing import Framing, Mode
 from servegate_action.load.shapes import Reading, Scanner, Usage, make_scanner, read_event
 from servegate_action.load.sse import Event, events
 
@@ -99,16 +99,16 @@ def _body(buffer: bytes, marks: array[int], framing: Framing) -> tuple[bytes, li
     start = framing.body_start
     if framing.mode is not Mode.CHUNKED:
         return buffer[start:limit], [max(0, min(mark, limit) - start) for mark in marks]
-    extents = chunk_extents(buffer, start=start, limit=limit)
-    body = b"".join([buffer[first:last] for first, last in extents])
+    firsts, lasts = framing.chunks[::2], framing.chunks[1::2]
+    body = b"".join([buffer[first:last] for first, last in zip(firsts, lasts, strict=True)])
     body_marks: list[int] = []
-    number, before, count = 0, 0, len(extents)
+    number, before, count = 0, 0, len(firsts)
     for mark in marks:
-        while number < count and extents[number][1] <= mark:
-            before += extents[number][1] - extents[number][0]
+        while number < count and lasts[number] <= mark:
+            before += lasts[number] - firsts[number]
             number += 1
-        inside = mark - extents[number][0] if number < count else 0
-        body_marks.append(before + max(0, inside))
+        inside = mark - firsts[number] if number < count else 0
+        body_marks.append(before + inside if inside > 0 else before)
     return body, body_marks
 
 

@@ -83,7 +83,19 @@ def tls_context(job: Job) -> ssl.SSLContext | None:
 class Connection:
     """A socket on its way, idle, or carrying one exchange."""
 
-    __slots__ = ("connected", "ended_ns", "exchange", "fd", "pending", "ready", "slot", "sock", "tls", "uses")
+    __slots__ = (
+        "connected",
+        "ended_ns",
+        "exchange",
+        "fd",
+        "pending",
+        "ready",
+        "receive",
+        "slot",
+        "sock",
+        "tls",
+        "uses",
+    )
 
     def __init__(self, job: Job, context: ssl.SSLContext | None, slot: int | None) -> None:
         self.sock = socket.socket(job.family, socket.SOCK_STREAM)
@@ -92,6 +104,7 @@ class Connection:
         if job.kernel_stamps:
             self.sock.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPING, RX_SOFTWARE_AND_REPORT)
         self.fd = self.sock.fileno()
+        self.receive = self.sock.recvmsg_into
         self.slot = slot
         self.tls = TlsLayer(context, job.server_name) if context is not None else None
         self.connected = False

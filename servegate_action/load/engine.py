@@ -20,14 +20,14 @@ from collections.abc import Callable
 
 from servegate_action.load.clock import ANCILLARY_BYTES, OffsetTracker, unpack_timespec
 from servegate_action.load.connection import Connection, Lost, tls_context
-from servegate_action.load.framing import Framing
+from servegate_action.load.framing import LAST_BYTES, Framing
 from servegate_action.load.job import Entry, Job
 
 TICK_NS = 50_000_000
 READ_BYTES = 1 << 16
 PAUSE_ABOVE_READS_PER_S = 2500.0
 """Below this rate a sleep costs more than it saves."""
-PAUSE_SHARE_OF_GAP = 0.15
+PAUSE_SHARE_OF_GAP = 0.25
 """Sleep at most this share of the mean gap between two arrivals of one stream: two events in one read lose a stamp."""
 PAUSE_MAX_S = 0.003
 PAUSE_MIN_S = 0.0005
@@ -235,7 +235,7 @@ class Engine:
     def _on_readable(self, connection: Connection) -> None:
         """The hot path. One read, one stamp."""
         try:
-            count, ancillary, _, _ = connection.sock.recvmsg_into(self._into, ANCILLARY_BYTES)
+            count, ancillary, _, _ = connection.receive(self._into, ANCILLARY_BYTES)
         except BlockingIOError:
             return
         except OSError as error:
@@ -259,7 +259,8 @@ class Engine:
         buffer += self._view[:count]
         exchange.stamps.append(stamp_ns)
         exchange.marks.append(len(buffer))
-        if len(buffer) >= exchange.framing.wanted and exchange.framing.advance(buffer):
+        framing = exchange.framing
+        if (len(buffer) >= framing.wanted or buffer.endswith(LAST_BYTES)) and framing.advance(buffer):
             self._finish(connection, exchange)
 
     def _on_odd_read(self, connection: Connection, count: int, ancillary: list[tuple[int, int, bytes]]) -> None:
@@ -464,10 +465,14 @@ class Engine:
             return  # nothing is due on it; the request that needs a connection will say what is wrong
 
     def _expire(self, now_ns: int) -> None:
+        """Judge what the hot path left unjudged, and give up what took too long."""
         request_ns, stall_ns = self.job.request_timeout_ns, self.job.stall_timeout_ns
         for connection in list(self._connections.values()):
             exchange = connection.exchange
             if exchange is None:
+                continue
+            if exchange.buffer and exchange.framing.advance(exchange.buffer):
+                self._finish(connection, exchange)
                 continue
             since_ns = exchange.sent_ns if exchange.sent_ns is not None else exchange.due_ns
             if now_ns - since_ns > request_ns:

@@ -9,6 +9,7 @@ decode compressed bodies (none is ever asked for).
 from __future__ import annotations
 
 import re
+from array import array
 from enum import IntEnum
 
 MAX_HEAD_BYTES = 65536
@@ -16,6 +17,7 @@ _CHUNK_LINE = re.compile(rb"([0-9a-fA-F]{1,15})[ \t]*(?:;[^\r\n]*)?\r\n")
 _CHUNK_LINE_MAX = 1024
 _STATUS_LINE = re.compile(rb"HTTP/1\.([01]) ([1-5][0-9][0-9])(?: [^\r\n]*)?\r\n")
 _FOREVER = 1 << 62
+LAST_BYTES = b"\r\n\r\n"
 
 
 class Mode(IntEnum):
@@ -28,13 +30,27 @@ class Mode(IntEnum):
 
 
 class Framing:
-    """The state of one response: feed it the buffer whenever `len(buffer) >= wanted`.
+    """The state of one response: `advance` it whenever `len(buffer) >= wanted` or the buffer ends with `LAST_BYTES`.
 
-    `wanted` is the buffer length below which nothing can be decided, so that the hot path compares two integers.
-    `end` is the offset after the last byte of the response once it is `complete`. `broken` says what violated HTTP.
+    Most reads need neither: `wanted` is the length below which nothing can be decided, and a chunked response, whose
+    length nobody knows, ends with an empty line in any case. Other reads may be judged later, all at once, at no loss:
+    what would be noticed late is a server that goes on talking after its answer. `chunks` holds where the data of each
+    chunk starts and ends, in pairs; the last chunk may not have arrived in full. `end` is the offset after the last byte of the response once it is `complete`. `broken` says what violated HTTP.
     """
 
-    __slots__ = ("body_start", "broken", "complete", "end", "headers", "http_minor", "mode", "status", "wanted")
+    __slots__ = (
+        "body_start",
+        "broken",
+        "chunk_at",
+        "chunks",
+        "complete",
+        "end",
+        "headers",
+        "http_minor",
+        "mode",
+        "status",
+        "wanted",
+    )
 
     def __init__(self) -> None:
         self.mode = Mode.HEAD
@@ -43,6 +59,8 @@ class Framing:
         self.http_minor = 1
         self.headers: dict[bytes, bytes] = {}
         self.body_start = 0
+        self.chunk_at = 0
+        self.chunks: array[int] = array("q")
         self.end = 0
         self.complete = False
         self.broken: str | None = None
@@ -124,7 +142,7 @@ class Framing:
             if coding.lower() != b"chunked":
                 self.broken = f"unsupported transfer-encoding {coding[:40]!r}"
                 return False
-            self.mode, self.wanted = Mode.CHUNKED, self.body_start
+            self.mode, self.wanted, self.chunk_at = Mode.CHUNKED, _FOREVER, self.body_start
         elif length is not None:
             lengths = {part.strip() for part in length.split(b",")}
             (only,) = lengths if len(lengths) == 1 else (b"",)
@@ -137,10 +155,10 @@ class Framing:
         return True
 
     def _skip_chunks(self, buffer: bytearray) -> None:
-        """`wanted` is where the next chunk-size line starts."""
+        """`chunk_at` is where the next chunk-size line starts."""
         size_of_buffer = len(buffer)
-        while self.wanted < size_of_buffer:
-            at = self.wanted
+        while self.chunk_at < size_of_buffer:
+            at = self.chunk_at
             if at > self.body_start and buffer[at - 2 : at] != b"\r\n":
                 self.broken = "a chunk is longer than its size says"
                 return
@@ -152,7 +170,10 @@ class Framing:
             if size == 0:
                 self._await_trailers(buffer, line.end())
                 return
-            self.wanted = line.end() + size + 2
+            first = line.end()
+            self.chunks.append(first)
+            self.chunks.append(first + size)
+            self.chunk_at = first + size + 2
 
     def _await_chunk_line(self, buffer: bytearray, at: int) -> None:
         line = buffer[at : at + _CHUNK_LINE_MAX]
@@ -169,22 +190,3 @@ class Framing:
             self.complete, self.end = True, end + 4
         elif len(buffer) - at > MAX_HEAD_BYTES:
             self.broken = "the trailers are too long"
-
-
-def chunk_extents(buffer: bytes | bytearray, *, start: int, limit: int) -> list[tuple[int, int]]:
-    """Offsets (from, to) of the data of each chunk in `buffer[start:limit]`; the last may be cut short."""
-    extents: list[tuple[int, int]] = []
-    at = start
-    while at < limit:
-        line = _CHUNK_LINE.match(buffer, at, limit)
-        if line is None:
-            break
-        size = int(line[1], 16)
-        if size == 0:
-            break
-        first = line.end()
-        last = min(first + size, limit)
-        if last > first:
-            extents.append((first, last))
-        at = first + size + 2
-    return extents

@@ -14,7 +14,7 @@ from typing import BinaryIO, cast
 
 from servegate_action.load.engine import Exchange
 
-MEMORY_LIMIT_BYTES = 24 << 20
+MEMORY_LIMIT_BYTES = 8 << 20
 
 
 class Spill:

@@ -26,6 +26,7 @@ from servegate_action.load.job import DONE, PROGRESS, READY, REQUEST, Job, unpac
 from servegate_action.load.spill import Spill
 
 _INDEX_BYTES = 4
+_WAKE_STEP_S = 0.0005
 _PROGRESS_EVERY_NS = 200_000_000
 _OPEN_LOOP_CONNECTIONS = 8
 
@@ -164,11 +165,12 @@ def _readings(engine: Engine, spill: Spill) -> Iterator[tuple[Exchange, dict[str
         yield exchange, told, answer
 
 
-def wake_kernel_stamps(tries: int = 200) -> socket.socket | None:
+def wake_kernel_stamps(patience_s: float = 1.0) -> socket.socket | None:
     """A socket that keeps the kernel stamping received packets; None when this kernel does not.
 
     The first user of stamps switches them on for the whole machine, which takes a moment, and the last one switches
-    them off again: without this socket, held open, the first answers of a round would carry no stamp.
+    them off again: without this socket, held open, the first answers of a round would carry no stamp. The
+    kernel does it in a worker thread of its own, which on a busy machine must first get its turn.
     """
     with socket.create_server(("127.0.0.1", 0)) as listener:
         receiver = socket.create_connection(listener.getsockname())
@@ -176,11 +178,13 @@ def wake_kernel_stamps(tries: int = 200) -> socket.socket | None:
         with sender:
             receiver.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPING, RX_SOFTWARE_AND_REPORT)
             receiver.settimeout(1.0)
-            for _ in range(tries):
+            deadline = time.monotonic() + patience_s
+            while time.monotonic() < deadline:
                 sender.send(b"?")
                 _, ancillary, _, _ = receiver.recvmsg(16, ANCILLARY_BYTES)
                 if ancillary:
                     return receiver
+                time.sleep(_WAKE_STEP_S)
     receiver.close()
     return None
 

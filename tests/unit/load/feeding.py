@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 from servegate_action.load.answer import Answer, Reader
-from servegate_action.load.framing import Framing
+from servegate_action.load.framing import LAST_BYTES, Framing
 from tests.support.scripted_server.script import Script
 
 
@@ -30,9 +30,10 @@ def frame(pieces: Sequence[bytes], *, closed: bool = False) -> tuple[bytearray, 
         buffer += piece
         stamps.append(1000 * (number + 1))
         marks.append(len(buffer))
-        if len(buffer) >= framing.wanted and framing.advance(buffer):
+        if (len(buffer) >= framing.wanted or buffer.endswith(LAST_BYTES)) and framing.advance(buffer):
             break
     else:
+        framing.advance(buffer)
         if closed:
             framing.closed(buffer)
     return buffer, stamps, marks, framing

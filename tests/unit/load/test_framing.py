@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from servegate_action.load.framing import Framing, Mode, chunk_extents
+from servegate_action.load.framing import Framing, Mode
 from tests.unit.load.feeding import cut, frame
 
 OK = b"HTTP/1.1 200 OK\r\n"
@@ -15,6 +15,12 @@ LENGTH = OK + b"content-length: 5\r\n\r\nhello"
 EMPTY = OK + b"content-length: 0\r\n\r\n"
 EARLY = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\n" + LENGTH
 WHOLE = [CHUNKED, LENGTH, EMPTY, EARLY, b"HTTP/1.1 204 No Content\r\n\r\n"]
+
+
+def data_of(buffer: bytearray, framing: Framing) -> bytes:
+    """The data of all chunks, as far as they have come."""
+    chunks = list(framing.chunks)
+    return b"".join(bytes(buffer[first:last]) for first, last in zip(chunks[::2], chunks[1::2], strict=True))
 
 
 @given(st.sampled_from(WHOLE), st.lists(st.integers(0, 200)))
@@ -98,11 +104,11 @@ def test_equal_content_lengths_given_twice_are_one() -> None:
 
 
 def test_extents_are_the_data_of_the_chunks_even_when_the_last_is_cut_short() -> None:
-    buffer, _, _, framing = frame([CHUNKED])
-    extents = chunk_extents(buffer, start=framing.body_start, limit=framing.end)
-    assert b"".join(bytes(buffer[first:last]) for first, last in extents) == b"hello world"
-    short = chunk_extents(buffer, start=framing.body_start, limit=framing.body_start + 6)
-    assert [bytes(buffer[first:last]) for first, last in short] == [b"hel"]
+    whole = frame([CHUNKED])
+    assert data_of(whole[0], whole[3]) == b"hello world"
+    short = frame([CHUNKED[: CHUNKED.index(b"hello") + 3]])
+    assert data_of(short[0], short[3]) == b"hel"
+    assert list(short[3].chunks)[1] > len(short[0])
 
 
 def test_nothing_is_wanted_before_something_has_come() -> None:
