@@ -24,7 +24,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict
 
 from servegate_action.config.models import ProcessStack
-from servegate_action.errors import Cancelled, CannotMeasure, LaunchFailed, StackDied, UsageError
+from servegate_action.errors import Cancelled, CannotMeasure, LaunchFailed, StackDied
 from servegate_action.launch import ledger, ports, supervisor
 from servegate_action.launch.environment import StackEnvironment, for_process
 from servegate_action.launch.readiness import Phases, Waiting, wait_until_ready
@@ -35,6 +35,7 @@ _PORT = "{port}"
 _SUPERVISOR_START_S = 10.0
 _HURRIED_STOP_S = 2.5
 _AFTER_KILL_S = 5.0
+_REPORT_S = 2.0
 
 
 class _Event(BaseModel):
@@ -91,12 +92,6 @@ def launch_process(launch: Launch, process: ProcessStack, *, state_dir: Path) ->
 def _prepare(launch: Launch, process: ProcessStack, port: int) -> _Command:
     label = launch.stack.label
     entries = launch.stack.env
-    if not any(_PORT in word for word in (*process.command, *entries)):
-        raise UsageError(
-            f"the stack '{label}' is not told its port: neither its command nor its env contains {_PORT}",
-            why="servegate chooses a free port for each launch, so that two launches are never in each other's way",
-            next_step=f'let the command say it, for instance: --port "{_PORT}"',
-        )
     filled = [entry.replace(_PORT, str(port)) for entry in entries]
     environment = for_process(filled, environment=launch.environment, label=label)
     if launch.stack.gpu_uuids and "CUDA_VISIBLE_DEVICES" not in {entry.partition("=")[0] for entry in entries}:
@@ -242,8 +237,9 @@ class RunningProcess:
 
     def _check_port(self) -> None:
         self._check_start()
-        ours = set(self.pids())
-        foreign = [owner for owner in ports.owners(self._port) if owner.pid not in ours]
+        owners = ports.owners(self._port)
+        ours = set(self.pids())  # after the owners, so that a child that was only just born is known
+        foreign = [owner for owner in owners if owner.pid not in ours]
         self._check_start()
         if foreign:
             raise LaunchFailed(
@@ -281,13 +277,19 @@ class RunningProcess:
         return tuple(sorted(supervisor.descendants(self._supervisor.pid)))
 
     def _how_it_ended(self) -> str:
-        """Empty while it runs."""
+        """Empty while it runs. A process that is dead, but not yet reported, is waited for."""
+        until = time.monotonic() + _REPORT_S
+        while self._exited is None and self._is_dead() and time.monotonic() < until and self._listen(0.1):
+            pass
         if self._exited is not None:
             code = self._exited.code
             return f"exit code {code}" if code >= 0 else f"killed by {signal.Signals(-code).name}"
         if self._supervisor is not None and self._supervisor.poll() is not None:
             return "its supervisor was killed, and it with it"
         return ""
+
+    def _is_dead(self) -> bool:
+        return self._started is not None and supervisor.start_ticks(self._started.pid) is None
 
     def _why_ended(self) -> str:
         if self._exited is None:

@@ -121,9 +121,14 @@ class Log:
         self._rest = data[end:]
         self._write(data[:end])
 
-    def close(self) -> None:
+    def flush(self) -> None:
         """Write the unfinished last line, too."""
         self._write(self._rest)
+        self._rest = b""
+
+    def close(self) -> None:
+        """Write what is left, and take no more."""
+        self.flush()
         self._file.close()
 
     def _blank(self, data: bytes) -> bytes:
@@ -275,17 +280,22 @@ class Supervision:
                 return
             if ended.si_pid == self._main.pid:
                 code = self._main.wait()
+                self._drain()  # whoever hears of the end reads the log's last lines
                 left = len(descendants(os.getpid()))
                 tell(self._events_fd, event="exited", code=code, t_ns=time.monotonic_ns(), left=left)
             else:
                 os.waitpid(ended.si_pid, 0)
 
+    def _drain(self) -> None:
+        while data := self._read(self._output_fd):
+            self._log.feed(data)
+        self._log.flush()
+
     def _ended(self) -> bool:
         return self._stopping and self._main.returncode is not None and not descendants(os.getpid())
 
     def _finish(self) -> int:
-        while data := self._read(self._output_fd):
-            self._log.feed(data)
+        self._drain()
         self._log.close()
         left = descendants(os.getpid())
         tell(self._events_fd, event="gone", left=left, t_ns=time.monotonic_ns())

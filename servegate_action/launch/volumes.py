@@ -6,6 +6,7 @@ module refuses to hand a stack the engine's socket, or a folder that holds it: t
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -68,10 +69,12 @@ class Paths:
         source, target = parts
         if "/" not in source and source not in {".", ".."}:
             return Volume(source=source, target=target, read_only=mode == "ro")
-        seen = PurePosixPath((self.workspace / source).resolve())
-        self._refuse_socket(seen, label)
+        seen = PurePosixPath(os.path.normpath(self.workspace / source))
         host = self.on_host(seen)
-        self._refuse_socket(host, label)
+        # as written, and where its links lead to: the engine follows them
+        followed = PurePosixPath((self.workspace / source).resolve())
+        for path in (seen, host, followed, self.on_host(followed)):
+            self._refuse_socket(path, label)
         return Volume(source=str(host), target=target, read_only=mode == "ro")
 
     def _refuse_socket(self, path: PurePosixPath, label: str) -> None:
