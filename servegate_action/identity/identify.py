@@ -39,7 +39,7 @@ class Subject:
     """A running stack and what is needed to look at it.
 
     `configured` is `model.path` on this machine; `volume` reads weights that only the stack's container sees;
-    `cache_dir` keeps hashes between runs (None: hash each time).
+    `cache_dir` keeps hashes between runs (None: hash each time). Relative paths are below `workspace`.
     """
 
     stack: Stack
@@ -51,6 +51,7 @@ class Subject:
     configured: Path | None = None
     volume: VolumeReader | None = None
     cache_dir: Path | None = None
+    workspace: Path = Path()
     progress: Progress = lambda _: None
 
 
@@ -71,7 +72,7 @@ def identify(subject: Subject) -> StackIdentity:
     own_entry = stack.container is not None and stack.container.entrypoint is None
     image = stack.container.image if stack.container is not None and own_entry else None
     flags = read_flags(subject.command, image=image, engine=known)
-    files = _files(subject, locate(stack, read, flags, configured=subject.configured))
+    files = _files(subject, locate(stack, read, flags, configured=subject.configured, workspace=subject.workspace))
     quantization, about_numbers = _quantization(subject, read, flags, files.numbers)
     batch, about_batch = _batch(subject, read, flags)
     engine = flags.engine if flags.engine not in (Engine.AUTO, Engine.OTHER) else None

@@ -14,6 +14,7 @@ from typing import Literal
 
 from servegate_action.config.models import Stack
 from servegate_action.identity.engines import ReadBack
+from servegate_action.identity.facts import Fact
 from servegate_action.identity.flags import Flags
 from servegate_action.records import Evidence
 
@@ -28,8 +29,13 @@ class Place:
     source: str
 
 
-def locate(stack: Stack, read: ReadBack, flags: Flags, *, configured: Path | None) -> Place | None:
-    """The best known place of the weights, None when nobody names one that is a path."""
+def locate(
+    stack: Stack, read: ReadBack, flags: Flags, *, configured: Path | None, workspace: Path = Path()
+) -> Place | None:
+    """The best known place of the weights, None when nobody names one that is a path.
+
+    Relative paths of the configuration (a process's `cwd`, a volume's source) are below `workspace`.
+    """
     named: list[tuple[str, Evidence, str]] = []
     if read.model is not None:
         named.append((read.model, Evidence.PROVEN, "the server names it as its model"))
@@ -37,7 +43,7 @@ def locate(stack: Stack, read: ReadBack, flags: Flags, *, configured: Path | Non
         known = Evidence.PROVEN if flags.entry else Evidence.DECLARED
         named.append((flags.model, known, "named by the launch command"))
     for path, evidence, source in named:
-        place = _place(stack, path, evidence, source)
+        place = _place(stack, path, workspace, Fact(path, evidence, source))
         if place is not None:
             return place
     if configured is not None and configured.exists():
@@ -45,28 +51,32 @@ def locate(stack: Stack, read: ReadBack, flags: Flags, *, configured: Path | Non
     return None
 
 
-def _place(stack: Stack, path: str, evidence: Evidence, source: str) -> Place | None:
+def _place(stack: Stack, path: str, workspace: Path, named: Fact) -> Place | None:
     if stack.container is not None:
         inside = PurePosixPath(path)
-        outside = host_path(inside, stack.container.volumes) if inside.is_absolute() else None
+        outside = host_path(inside, stack.container.volumes, workspace) if inside.is_absolute() else None
         if outside is not None and outside.exists():
-            return Place("here", str(outside), evidence, source)
-        return Place("container", path, evidence, source) if inside.is_absolute() else None
-    folder = Path(stack.process.cwd) if stack.process is not None and stack.process.cwd is not None else Path()
-    local = (folder / path).absolute()
+            return Place("here", str(outside), named.evidence, named.source)
+        return Place("container", path, named.evidence, named.source) if inside.is_absolute() else None
+    cwd = stack.process.cwd if stack.process is not None else None
+    local = (workspace / (cwd or "") / path).absolute()
     if not local.exists():
         return None
     if stack.endpoint is not None:
-        return Place("here", str(local), Evidence.DECLARED, f"{source}, a path that also exists on this machine")
-    return Place("here", str(local), evidence, source)
+        return Place("here", str(local), Evidence.DECLARED, f"{named.source}, a path that also exists on this machine")
+    return Place("here", str(local), named.evidence, named.source)
 
 
-def host_path(inside: PurePosixPath, volumes: tuple[str, ...]) -> Path | None:
-    """A path in the container as one of the host, through the most specific of its `host:container[:ro]` mounts."""
+def host_path(inside: PurePosixPath, volumes: tuple[str, ...], workspace: Path = Path()) -> Path | None:
+    """A path in the container as one of the host, through the most specific of its `host:container[:ro]` mounts.
+
+    A source without a slash is a volume of the engine, which is not to be seen from here.
+    """
     best: tuple[int, Path] | None = None
     for volume in volumes:
-        host, _, rest = volume.partition(":")
+        source, _, rest = volume.partition(":")
         mount = PurePosixPath(rest.split(":")[0])
-        if host.startswith("/") and inside.is_relative_to(mount) and (best is None or len(mount.parts) > best[0]):
-            best = (len(mount.parts), Path(host) / inside.relative_to(mount))
+        visible = "/" in source or source in (".", "..")
+        if visible and inside.is_relative_to(mount) and (best is None or len(mount.parts) > best[0]):
+            best = (len(mount.parts), (workspace / source / inside.relative_to(mount)).absolute())
     return best[1] if best is not None else None

@@ -10,7 +10,7 @@ judge.
 
 from __future__ import annotations
 
-from servegate_action.telemetry.child import Child, Host, LocalHost
+from servegate_action.telemetry.child import Child, Host, LocalHost, Remote, RemoteHost
 from servegate_action.telemetry.page_cache import PageCacheDrop, drop_page_cache
 from servegate_action.telemetry.release import ReleaseProbes, Trigger, watch
 from servegate_action.telemetry.sampler import Kind, Sampler, choose, floor, sampling
@@ -23,6 +23,8 @@ __all__ = [
     "LocalHost",
     "PageCacheDrop",
     "ReleaseProbes",
+    "Remote",
+    "RemoteHost",
     "Sampler",
     "Trigger",
     "choose",

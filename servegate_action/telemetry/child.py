@@ -1,19 +1,21 @@
 """The sampler as somebody's child: started, listened to, spoken to, ended.
 
-`Host` is where it runs. `LocalHost` starts a process here. A sibling container with a GPU request is another host that
-the room which owns the container engine provides: it starts the same command with `--detached` and copies standard
-output to the file. This module refuses to read samples.
+`Host` is where it runs. `LocalHost` starts a process here. `RemoteHost` is for a place that the room which owns the
+container engine provides, a sibling container with a GPU request: it starts the same command there, and its standard
+output is copied to the file here. This module refuses to read samples.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import queue
 import selectors
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -113,3 +115,69 @@ class LocalHost:
                 start_new_session=True,
             )
         return LocalChild(process)
+
+
+class Remote(Protocol):
+    """A sampler that was started elsewhere, with both its streams attached."""
+
+    def output(self) -> Iterator[tuple[bytes | None, bytes | None]]:
+        """(standard output, standard error) as they come, until the end; the shape of docker's `attach(demux=True)`."""
+
+    def status(self) -> int | None:
+        """Its exit status once it has ended."""
+
+    def stop(self, timeout_s: float) -> None:
+        """SIGTERM, then SIGKILL after the timeout; gone when it returns."""
+
+
+class RemoteChild:
+    """A thread copies standard output to the file and keeps the lines of standard error."""
+
+    def __init__(self, remote: Remote, output: Path) -> None:
+        self._remote = remote
+        self._said: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._copy, args=(output,), name="servegate-telemetry-copy", daemon=True)
+        self._thread.start()
+
+    def _copy(self, path: Path) -> None:
+        rest = b""
+        with path.open("wb", buffering=0) as file:
+            for out, err in self._remote.output():
+                if out:
+                    file.write(out)
+                *lines, rest = (rest + (err or b"")).split(b"\n")
+                for line in filter(None, lines):
+                    self._said.put(line.decode(errors="replace"))
+
+    def send(self, line: str) -> None:
+        """It is detached and hears nothing: a GPU is sampled as a whole, so there is nothing to say."""
+
+    def events(self, timeout_s: float) -> list[str]:
+        """What came since the last call."""
+        lines: list[str] = []
+        with contextlib.suppress(queue.Empty):
+            lines.append(self._said.get(timeout=timeout_s) if timeout_s > 0 else self._said.get_nowait())
+            while True:
+                lines.append(self._said.get_nowait())
+        return lines
+
+    def poll(self) -> int | None:
+        """None until it has ended and everything that it said has arrived."""
+        return None if self._thread.is_alive() else self._remote.status()
+
+    def stop(self, timeout_s: float) -> None:
+        """End it, and wait for the last lines."""
+        self._remote.stop(timeout_s)
+        self._thread.join(timeout_s)
+
+
+class RemoteHost:
+    """A place elsewhere. `start` runs `python -m servegate_action.telemetry ARGUMENTS` there, attached."""
+
+    def __init__(self, start: Callable[[Sequence[str]], Remote]) -> None:
+        self._start = start
+
+    def start(self, arguments: Sequence[str], *, output: Path) -> RemoteChild:
+        """Detached: nothing is sent to its standard input, and only a signal ends it."""
+        output.touch()
+        return RemoteChild(self._start([*arguments, "--detached"]), output)

@@ -32,7 +32,10 @@ def model(tmp_path: Path) -> Path:
 
 def process(command: str, *, cwd: Path | None = None, engine: Engine = Engine.AUTO) -> Stack:
     return Stack(
-        label="x", process=ProcessStack(command=tuple(command.split()), cwd=str(cwd) if cwd else None), engine=engine
+        label="x",
+        process=ProcessStack(command=tuple(command.split()), cwd=str(cwd) if cwd else None),
+        engine=engine,
+        env=("PORT={port}",),
     )
 
 

@@ -49,7 +49,7 @@ class Served:
     def identify(self, *, configured: Path | None = None, batch_size: int | None = None) -> StackIdentity:
         return identity.identify(
             identity.Subject(
-                stack=Stack(label="x", process=ProcessStack(command=self.command)),
+                stack=Stack(label="x", process=ProcessStack(command=(*self.command[:3], "{port}"))),
                 model=ServedModel(name="smollm2", batch_size=batch_size),
                 base_url=self.url,
                 command=self.command,

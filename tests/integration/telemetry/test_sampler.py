@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import selectors
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -255,6 +256,71 @@ def test_a_folder_that_does_not_exist_is_said_as_such(tmp_path: Path) -> None:
         telemetry.sampling(backend="cpu", uuids=(), pids=None, path=tmp_path / "none" / "t.jsonl"),
     ):
         pytest.fail("it must not begin")
+
+
+# ---------------------------------------------------------------- elsewhere
+
+
+class Elsewhere:
+    """A child whose streams come through pipes and that hears nothing, as a container's would."""
+
+    def __init__(self, arguments: Sequence[str], environment: dict[str, str]) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "servegate_action.telemetry", *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=environment,
+        )
+
+    def output(self) -> Iterator[tuple[bytes | None, bytes | None]]:
+        assert self.process.stdout is not None
+        assert self.process.stderr is not None
+        with self.process.stdout as out, self.process.stderr as err, selectors.DefaultSelector() as selector:
+            for stream in (out, err):
+                selector.register(stream, selectors.EVENT_READ)
+            while selector.get_map():
+                for key, _ in selector.select():
+                    data = os.read(key.fd, 100)  # pieces of lines, as they come through a socket
+                    if not data:
+                        selector.unregister(key.fileobj)
+                    yield (data, None) if key.fileobj is out else (None, data)
+
+    def status(self) -> int | None:
+        return self.process.wait()
+
+    def stop(self, timeout_s: float) -> None:
+        self.process.terminate()
+        self.process.wait(timeout_s)
+
+
+def elsewhere(library: Path, tmp_path: Path, scenario: str = GPU) -> telemetry.RemoteHost:
+    file = tmp_path / "scenario"
+    file.write_text(scenario)
+    return telemetry.RemoteHost(lambda arguments: Elsewhere(arguments, fake_nvml.environment(library, file)))
+
+
+def test_a_sampler_elsewhere_writes_the_same_file(library: Path, tmp_path: Path, path: Path) -> None:
+    host = elsewhere(library, tmp_path)
+    assert telemetry.choose("auto", host=host) == "nvidia"
+    with telemetry.sampling(backend="nvidia", uuids=(), pids=None, path=path, host=host) as sampler:
+        until(lambda: path.read_text().count("\n") > 5)
+        sampler.check()
+    assert sampler.static.devices[0].uuid == "GPU-a"
+    assert samples(path)[0].devices[0].power_mw == 90_000
+
+
+def test_a_device_lost_elsewhere_is_lost_here(library: Path, tmp_path: Path, path: Path) -> None:
+    host = elsewhere(library, tmp_path, GPU + "at 500 lost 1\n")
+    with telemetry.sampling(backend="nvidia", uuids=(), pids=None, path=path, host=host) as sampler:
+        until(lambda: any(not one.devices for one in samples(path)))
+        with pytest.raises(AcceleratorLost, match="GPU-a is gone"):
+            sampler.check()
+
+
+def test_a_failed_start_elsewhere_is_told_as_here(library: Path, tmp_path: Path) -> None:
+    with pytest.raises(TelemetryUnavailable, match="NVML error 9"):
+        telemetry.choose("nvidia", host=elsewhere(library, tmp_path, "init 9\n"))
 
 
 # ---------------------------------------------------------------- the CPU and its process tree

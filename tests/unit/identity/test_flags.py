@@ -109,7 +109,7 @@ def test_a_flag_without_its_value_has_none() -> None:
 
 # ---------------------------------------------------------------- where the weights are
 
-VOLUMES = ("/srv/models:/models:ro", "/srv/other:/models/deep", "cache:/root/.cache")
+VOLUMES = ("/srv/models:/models:ro", "/srv/other:/models/deep", "cache:/root/.cache", "./here:/here", "w/x:/wx:ro")
 
 
 @pytest.mark.parametrize(
@@ -120,15 +120,17 @@ VOLUMES = ("/srv/models:/models:ro", "/srv/other:/models/deep", "cache:/root/.ca
         ("/models/deep/x.gguf", "/srv/other/x.gguf"),
         ("/root/.cache/x", None),
         ("/elsewhere", None),
+        ("/here/a", "/work/here/a"),
+        ("/wx", "/work/w/x"),
     ],
 )
 def test_a_path_inside_is_translated_through_the_mounts(inside: str, outside: str | None) -> None:
-    found = host_path(PurePosixPath(inside), VOLUMES)
+    found = host_path(PurePosixPath(inside), VOLUMES, Path("/work"))
     assert found == (Path(outside) if outside is not None else None)
 
 
 def process(cwd: str | None = None) -> Stack:
-    return Stack(label="x", process=ProcessStack(command=("serve",), cwd=cwd))
+    return Stack(label="x", process=ProcessStack(command=("serve", "{port}"), cwd=cwd))
 
 
 def container(*volumes: str) -> Stack:
@@ -163,6 +165,15 @@ def test_a_relative_path_is_the_processs_own(tmp_path: Path) -> None:
     place = locate(process(str(tmp_path)), ReadBack(Engine.LLAMA_CPP, model="m.gguf"), NO_FLAGS, configured=None)
     assert place is not None
     assert place.path == str(tmp_path / "m.gguf")
+
+
+def test_relative_paths_are_below_the_workspace(tmp_path: Path) -> None:
+    (tmp_path / "serving").mkdir()
+    (tmp_path / "serving" / "m.gguf").touch()
+    read = ReadBack(Engine.LLAMA_CPP, model="m.gguf")
+    place = locate(process("serving"), read, NO_FLAGS, configured=None, workspace=tmp_path)
+    assert place is not None
+    assert place.path == str(tmp_path / "serving" / "m.gguf")
 
 
 def test_a_hub_name_is_no_place(tmp_path: Path) -> None:
