@@ -414,6 +414,8 @@ class Engine:
             self._vacant.append((exchange.slot, None))
 
     def _store(self, exchange: Exchange, end_ns: int) -> None:
+        if exchange.buffer and not exchange.framing.complete:
+            exchange.framing.advance(exchange.buffer)
         exchange.end_ns = end_ns
         self.active -= 1
         self.finished += 1

@@ -77,6 +77,8 @@ class Framing:
 
     def closed(self, buffer: bytearray) -> bool:
         """The peer closed its side. True when that is a proper end of the response."""
+        if buffer:
+            self.advance(buffer)
         if not self.complete and self.broken is None and self.mode is Mode.UNTIL_CLOSE:
             self.complete, self.end = True, len(buffer)
         return self.complete

@@ -66,7 +66,7 @@ def test_each_measured_request_is_one_line_of_json() -> None:
 @pytest.mark.parametrize("changes", [{"rate_per_second": 50.0}, {"trace": ("", "t.jsonl")}])
 def test_open_loop_and_traces_are_sent_too(changes: dict[str, object]) -> None:
     if "trace" in changes:
-        rows = [{"timestamp": 20 * n, "input_length": 9, "output_length": 4} for n in range(6)]
+        rows = [{"timestamp": 20 * n, "input_length": 9, "output_length": 4} for n in range(9)]
         changes = {"trace": ("\n".join(json.dumps(row) for row in rows), "t.jsonl")}
     with scripted({"default": FOUR.script()}) as server:
         report = run_load(options(server.url, concurrency=None, **changes), progress=Told())

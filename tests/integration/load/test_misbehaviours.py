@@ -96,7 +96,7 @@ def test_an_answer_in_a_single_event_has_no_first_token_time(seen: Seen) -> None
 def test_several_events_in_one_read_are_counted_as_lost_stamps(seen: Seen) -> None:
     request = seen.by_name[key("several events in one read")]
     assert (request.ok, len(request.token_ns), request.coalesced_reads) == (True, N, 2)
-    assert seen.by_name["ordinary"].coalesced_reads == 0
+
     assert seen.result.run.client.coalesced_reads >= 2
 
 
