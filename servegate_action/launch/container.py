@@ -82,7 +82,9 @@ def _prepare(launch: Launch, stack: ContainerStack, world: DockerWorld) -> _Plan
     filled = [entry.replace(_PORT, str(port)) for entry in launch.stack.env]
     environment = declared(filled, environment=launch.environment, label=launch.stack.label)
     words = tuple(word.replace(_PORT, str(port)) for word in stack.command)
-    volumes = world.paths(launch.workspace).volumes(stack.volumes, label=launch.stack.label)
+    paths = world.paths(launch.workspace)
+    volumes = paths.volumes(stack.volumes, label=launch.stack.label)
+    paths.check_existence(stack.volumes, label=launch.stack.label)
     return _Plan(words, environment.shown(words), environment, volumes, port)
 
 

@@ -58,6 +58,18 @@ class Paths:
         """All volumes of a stack. Raises UsageError for a malformed one and for the engine's socket."""
         return tuple(self._volume(text, label) for text in written)
 
+    def check_existence(self, written: Sequence[str], *, label: str) -> None:
+        """Refuse a folder that is not there, where that can be seen from here: some engines make an empty one of it."""
+        for text in written:
+            source = text.partition(":")[0]
+            seen = PurePosixPath(os.path.normpath(self.workspace / source))
+            visible = not self.own_mounts or any(seen.is_relative_to(mount.inside) for mount in self.own_mounts)
+            if not _is_name(source) and visible and not Path(seen).exists():
+                raise UsageError(
+                    f"the stack '{label}' has a volume of {seen}, which does not exist",
+                    next_step="compare the path with the machine's; a relative one starts at the workspace (the checkout)",
+                )
+
     def _volume(self, text: str, label: str) -> Volume:
         parts = text.split(":")
         mode = parts.pop() if len(parts) == 3 else "rw"
@@ -67,7 +79,7 @@ class Paths:
                 next_step="write host:container or host:container:ro, with an absolute path in the container",
             )
         source, target = parts
-        if "/" not in source and source not in {".", ".."}:
+        if _is_name(source):
             return Volume(source=source, target=target, read_only=mode == "ro")
         seen = PurePosixPath(os.path.normpath(self.workspace / source))
         host = self.on_host(seen)
@@ -84,3 +96,8 @@ class Paths:
                 why="whoever can talk to the engine is root on this machine, and a stack is code under test",
                 next_step="mount only the folder that the server needs, such as its weights",
             )
+
+
+def _is_name(source: str) -> bool:
+    """Whether it names a volume of the engine, as a word without a slash does."""
+    return "/" not in source and source not in {".", ".."}

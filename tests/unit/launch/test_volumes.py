@@ -85,3 +85,15 @@ def test_a_link_to_the_socket_is_refused(tmp_path: Path) -> None:
     (tmp_path / "weights").symlink_to("/run/docker.sock")
     with pytest.raises(UsageError, match="socket"):
         only(Paths(tmp_path), "./weights:/x")
+
+
+def test_a_folder_that_is_not_there_is_refused_where_that_can_be_seen(tmp_path: Path) -> None:
+    (tmp_path / "weights").mkdir()
+    paths = Paths(tmp_path)
+    paths.check_existence(("./weights:/x", "cache:/y"), label="x")
+    with pytest.raises(UsageError, match="does not exist"):
+        paths.check_existence(("./wieghts:/x",), label="x")
+    inside = Paths(tmp_path, (OwnMount(PurePosixPath(tmp_path), PurePosixPath("/host")),))
+    inside.check_existence(("/srv/only-the-host-sees-it:/x",), label="x")
+    with pytest.raises(UsageError, match="does not exist"):
+        inside.check_existence((f"{tmp_path}/wieghts:/x",), label="x")
