@@ -231,8 +231,9 @@ class Api:
             raise _refusal(error) from error
         except (requests.RequestException, urllib3.exceptions.HTTPError, OSError) as error:
             raise Refused(Refusal.UNREACHABLE, status=None, message=_reason(error)) from error
-        except (AssertionError, RuntimeError, ValueError) as error:
-            # PyGithub: an address on another host, a redirect that it does not follow, JSON that is none.
+        except (AssertionError, AttributeError, RuntimeError, TypeError, ValueError) as error:
+            # PyGithub: an address on another host, a redirect that it does not follow, JSON that is none or of another
+            # shape (a proxy's page, a list where it looks for a message).
             raise Refused(Refusal.SERVER, status=None, message=_reason(error)) from error
 
 

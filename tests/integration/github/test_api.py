@@ -125,14 +125,36 @@ def test_a_creation_is_repeated_after_a_rate_limit(fake: FakeGitHub, api: Api, c
         ({"status": 409, "message": "Conflict"}, Refusal.INVALID),
         ({"status": 418, "message": "teapot"}, Refusal.INVALID),
         ({"drop": True}, Refusal.UNREACHABLE),
+        ({"status": 200, "raw": "<html>log in</html>"}, Refusal.SERVER),
+        ({"status": 200, "raw": ""}, Refusal.SERVER),
+        ({"status": 200, "raw": "[1, 2]"}, Refusal.SERVER),
+        ({"status": 200, "raw": '{"id": 1, '}, Refusal.SERVER),
+        ({"status": 502, "raw": "<html>Bad Gateway</html>"}, Refusal.SERVER),
+        ({"status": 500, "raw": "[1, 2]"}, Refusal.SERVER),
+        ({"status": 403, "raw": ""}, Refusal.FORBIDDEN),
     ],
-    ids=["500", "404", "409", "418", "a broken connection"],
+    ids=[
+        "500",
+        "404",
+        "409",
+        "418",
+        "a broken connection",
+        "a proxy's page",
+        "nothing",
+        "a list",
+        "half of it",
+        "a page with 502",
+        "a list with 500",
+        "403 without a word",
+    ],
 )
 def test_no_foreign_error_crosses_the_wall(fake: FakeGitHub, api: Api, fault: dict[str, object], kind: Refusal) -> None:
     fake.fail(times=None, **fault)
     with pytest.raises(Refused) as caught:
         api.get(api.path("pulls", 7), Comment)
     assert caught.value.kind is kind
+    with pytest.raises(Refused):
+        api.viewer()
 
 
 def test_an_answer_without_what_was_asked_for_is_the_server_s_fault(api: Api) -> None:

@@ -45,6 +45,7 @@ class Answer:
     listed: bool = False
     wrapper: str | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
+    raw: str | None = None
 
 
 Route = Callable[[Asked], Answer]

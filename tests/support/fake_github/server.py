@@ -51,7 +51,7 @@ class FakeGitHub:
             else:
                 answer = Answer(0)
             if fault is not None:
-                answer = Answer(fault.status, {"message": fault.message}, headers=fault.headers)
+                answer = Answer(fault.status, {"message": fault.message}, headers=fault.headers, raw=fault.raw)
             self.world.log.append(Request(method=method, path=target, status=answer.status, body=dict(body) or None))
             if self._state is not None and (method != "GET" or fault is not None):
                 self.world.save(self._state)
@@ -117,16 +117,17 @@ def _handler(fake: FakeGitHub) -> type[BaseHTTPRequestHandler]:
 
         def _handle(self) -> None:
             length = int(self.headers.get("content-length") or 0)
-            text = self.rfile.read(length) if length else b""
+            sent = self.rfile.read(length) if length else b""
             try:
-                body = json.loads(text) if text else {}
+                body = json.loads(sent) if sent else {}
                 answer = fake.answer(self.command, self.path, body)
             except json.JSONDecodeError:
                 answer = Answer(400, {"message": "Problems parsing JSON"})
             if answer is None:
                 self.close_connection = True
                 return
-            data = b"" if answer.status == 204 else json.dumps(answer.body).encode()
+            text = json.dumps(answer.body) if answer.raw is None else answer.raw
+            data = b"" if answer.status == 204 else text.encode()
             self.send_response(answer.status)
             for name, value in answer.headers.items():
                 self.send_header(name, value)

@@ -89,7 +89,7 @@ class Reaction(Part):
 class Fault(Part):
     """One thing that goes wrong. `method` and `path` are regular expressions; `times` None means always.
 
-    `after_success` carries the request out and answers with the fault all the same; `drop` closes the connection.
+    `raw` is sent instead of JSON, as a proxy would. `after_success` carries the request out and answers with the fault all the same; `drop` closes the connection.
     """
 
     method: str = ".*"
@@ -98,6 +98,7 @@ class Fault(Part):
     message: str = "Server Error"
     headers: dict[str, str] = Field(default_factory=dict)
     times: int | None = 1
+    raw: str | None = None
     after_success: bool = False
     drop: bool = False
 
