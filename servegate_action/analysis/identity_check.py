@@ -140,6 +140,7 @@ def identity_checks(config: Config, recording: Recording) -> list[HardCheck]:
             declare="quantization, for the stack that does not say",
         ),
         _same(batch, "identity_batch", unknown="inconclusive", declare="batch_size, for the stack that does not say"),
+        *_contradicted(recording),
         *_numerics(config, recording.numerics),
     ]
 
@@ -164,6 +165,22 @@ def _same(part: Sameness, name: str, *, unknown: str, declare: str) -> HardCheck
     return HardCheck(
         name=name, kind="invalid", ok=True, detail=f"same {part.part} on both sides, {part.evidence}: {part.baseline}"
     )
+
+
+def _contradicted(recording: Recording) -> list[HardCheck]:
+    """What a stack is found to be, against what is declared of it: one of the two is wrong, and nobody here knows which."""
+    return [
+        HardCheck(
+            name="identity_declared",
+            kind="invalid",
+            ok=False,
+            detail=f"{side}: {text}",
+            advice="correct the declaration, or the stack",
+        )
+        for side in Side
+        if side in recording.identities
+        for text in recording.identities[side].contradictions
+    ]
 
 
 def _numerics(config: Config, probe: NumericsProbe | Absent) -> list[HardCheck]:

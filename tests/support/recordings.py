@@ -14,10 +14,13 @@ import heapq
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Literal
 
 import numpy as np
 
+from servegate_action.analysis.checklist import judge
+from servegate_action.analysis.judgement import Judgement
 from servegate_action.analysis.metrics import LaunchData
 from servegate_action.config.models import Config
 from servegate_action.records import (
@@ -139,7 +142,42 @@ class Built:
 
 
 def build(scene: Scene) -> Built:
-    """Play the scene."""
+    """Play the scene. Records are immutable, so that equal scenes may share them; `data` is the caller's own."""
+    played = _built(_ByText(scene))
+    return Built(played.config, played.recording, dict(played.data))
+
+
+def judged(scene: Scene) -> Judgement:
+    """The judgement of a scene that ran undisturbed."""
+    return _judged(_ByText(scene))
+
+
+class _ByText:
+    """A scene as a key: scenes hold mappings, which have no hash, and are equal when they read the same."""
+
+    def __init__(self, scene: Scene) -> None:
+        self.scene = scene
+        self.text = repr(scene)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _ByText) and other.text == self.text
+
+    def __hash__(self) -> int:
+        return hash(self.text)
+
+
+@lru_cache(maxsize=64)
+def _judged(key: _ByText) -> Judgement:
+    built = build(key.scene)
+    return judge(built.config, built.recording, built.data)
+
+
+@lru_cache(maxsize=12)
+def _built(key: _ByText) -> Built:
+    return _play(key.scene)
+
+
+def _play(scene: Scene) -> Built:
     order = tuple(
         (Side.BASELINE, Side.CANDIDATE) if number % 2 else (Side.CANDIDATE, Side.BASELINE)
         for number in range(1, scene.looks[-1] + 1)

@@ -16,11 +16,11 @@ from servegate_action.records import Absent, Side, TokenSource
 from tests.support.recordings import (
     CELLS,
     Built,
-    Scene,
     SceneCell,
     build,
     inconclusive,
     invalid,
+    judged,
     killed,
     nothing_measured,
     on_cpu,
@@ -39,11 +39,6 @@ SCENES = {
     "sleeping": passing(scale_to_zero=True, requests_per_hour=12.0, slo_ttft_p95_ms=60_000, migration=True),
     "open loop": passing(cells=(*CELLS[:1], SceneCell("open@4", None, rate=4.0, requests=80))),
 }
-
-
-def judged(scene: Scene) -> Judgement:
-    built = build(scene)
-    return judge(built.config, built.recording, built.data)
 
 
 def again(built: Built) -> Judgement:
