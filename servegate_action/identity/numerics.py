@@ -100,7 +100,7 @@ def _match_reasons(self_match: float, cross_match: float, count: int) -> tuple[s
     if cross_match >= self_match - margin:
         return ()
     needed = max(0.0, self_match - margin)
-    found = f"the answers differ: {cross_match:.0%} of {count} are the same"
+    found = f"{cross_match:.0%} of {count} are the same"
     return (f"{found}, the baseline agrees with itself in {self_match:.0%}, and at least {needed:.0%} are needed",)
 
 
@@ -111,7 +111,7 @@ def _agreement_reasons(own: Sequence[float], cross: Sequence[float]) -> tuple[st
     loss = statistics.fmean(losses)
     if loss <= margin:
         return ()
-    found = f"the answers part early: on average {statistics.fmean(cross):.0%} of a text is the same from its beginning"
+    found = f"on average {statistics.fmean(cross):.0%} of a text is the same from its beginning"
     return (
         f"{found}, {statistics.fmean(own):.0%} for the baseline asked twice (at most {margin:.1%} less is allowed)",
     )

@@ -185,7 +185,7 @@ def test_a_model_with_layers_cut_off_gives_other_answers(
     path = requantize.without_layers(model, tmp_path / model.name, keep=24)
     found = identity.numerics(baseline_answers, baseline_answers, start(weights=path).answers())
     assert not found.passed
-    assert found.reason.startswith("the answers differ")
+    assert "are needed" in found.reason
 
 
 def test_a_stack_that_forces_sampling_gives_other_answers(baseline: Served, baseline_answers: tuple[str, ...]) -> None:
