@@ -7,8 +7,9 @@ to go on. A run that fails or is cancelled leaves a closed recording of what was
 from __future__ import annotations
 
 import time
+from contextlib import AbstractContextManager, nullcontext
 
-from servegate_action import telemetry
+from servegate_action import launch, telemetry
 from servegate_action.errors import Cancelled, CannotMeasure
 from servegate_action.measure.first_look import certify, first_look
 from servegate_action.measure.job import Draft, Job, Origin, Thinking
@@ -29,14 +30,8 @@ def measure(job: Job) -> Recording:
     draft = Draft(job.directory, _opening(job, backend))
     draft.set()
     try:
-        common = first_look(job, draft, backend)
-        draft.set(plan=_plan(job, common.workload))
-        if job.thinking.incomparable(draft.recording):
-            draft.note("no round was run, because the two stacks cannot be compared")
-        else:
-            _warn(job, draft)
-            certify(job, draft, common)
-            run_rounds(job, draft, common)
+        with _engine(job) as draft.docker:
+            _measure(job, draft, backend)
     except Cancelled as error:
         draft.close("cancelled", error)
         raise
@@ -45,6 +40,24 @@ def measure(job: Job) -> Recording:
         raise
     draft.set(state="finished", finished_ns=time.monotonic_ns())
     return draft.recording
+
+
+def _measure(job: Job, draft: Draft, backend: telemetry.Kind) -> None:
+    common = first_look(job, draft, backend)
+    draft.set(plan=_plan(job, common.workload))
+    if job.thinking.incomparable(draft.recording):
+        draft.note("no round was run, because the two stacks cannot be compared")
+        return
+    _warn(job, draft)
+    certify(job, draft, common)
+    run_rounds(job, draft, common)
+
+
+def _engine(job: Job) -> AbstractContextManager[launch.DockerWorld | None]:
+    """The container engine with this run's own network, when a stack is a container."""
+    if any(job.config.stacks.of(side).container is not None for side in Side):
+        return launch.docker_world(job.environment, job.origin.run_id)
+    return nullcontext()
 
 
 def _warn(job: Job, draft: Draft) -> None:

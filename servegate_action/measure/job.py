@@ -14,6 +14,7 @@ from typing import Literal, Protocol
 
 from servegate_action.config.models import Config
 from servegate_action.errors import Cancelled, CannotMeasure, LaunchFailed
+from servegate_action.launch import DockerWorld
 from servegate_action.progress import Reporter
 from servegate_action.records import Change, Failure, Host, LaunchRecord, LaunchState, Recording, Side
 from servegate_action.store import LaunchData, RunDirectory
@@ -71,6 +72,7 @@ class Draft:
 
     directory: RunDirectory
     recording: Recording
+    docker: DockerWorld | None = None
     side: Side | None = None
     voids: int = 0
 

@@ -80,6 +80,7 @@ def running(job: Job, draft: Draft, side: Side, *, backend: telemetry.Kind, dire
                 headers=headers(stack, job.environment),
             ),
             progress=job.reporter.phase,
+            docker=draft.docker,
         ) as started,
     ):
         current.append(started)
