@@ -12,7 +12,6 @@ import time
 from dataclasses import dataclass
 
 from servegate_action import identity, load, telemetry
-from servegate_action.launch.container import RunningContainer
 from servegate_action.measure.job import Draft, Job
 from servegate_action.measure.stack import Up, running, weights_path
 from servegate_action.records import Absent, Dialect, NumericsProbe, Side, StackIdentity
@@ -120,7 +119,6 @@ def _identity(job: Job, up: Up) -> StackIdentity:
         container_digest=ready.container_digest,
         headers=up.headers,
         configured=weights_path(job),
-        volume=up.running.volume if isinstance(up.running, RunningContainer) else None,
         volume=up.running.volume,
         cache_dir=job.cache,
         progress=job.reporter.phase,
