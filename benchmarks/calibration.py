@@ -321,7 +321,7 @@ def main(arguments: Iterable[str] | None = None) -> int:
     """Print the table; 1 when a bound is broken."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=10_000, help="simulated runs of each scenario")
-    parser.add_argument("--quick", action="store_true", help="launch noise at L = 0.5 and 1 %% only, 2,000 runs")
+    parser.add_argument("--quick", action="store_true", help="launch noise at L = 0.5 and 1 %% only, 1,500 runs")
     parser.add_argument("--break-levels", action="store_true", help="test at 5 %% at each look, to see it fail")
     parser.add_argument("--compare", action="store_true", help="print the earlier rule beside the shipped one")
     options = parser.parse_args(None if arguments is None else list(arguments))
@@ -329,7 +329,7 @@ def main(arguments: Iterable[str] | None = None) -> int:
     if options.compare:
         print(compare(options.runs))
         return 0
-    runs = 2_000 if options.quick else options.runs
+    runs = 1_500 if options.quick else options.runs
     families = (Family.LAUNCH,) if options.quick else tuple(Family)
     listed = list(promises(runs, families, NOISE[:2] if options.quick else NOISE))
     if options.break_levels:
