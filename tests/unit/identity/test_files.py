@@ -83,6 +83,14 @@ def test_a_label_that_the_tensors_do_not_bear_out_is_not_believed(tmp_path: Path
     assert head.contradiction.endswith("but most of its weights are q4_0")
 
 
+def test_a_label_that_only_a_few_tensors_bear_out_is_not_believed(tmp_path: Path) -> None:
+    path = gguf_files.write(
+        tmp_path / "m.gguf", metadata={"general.file_type": 7}, tensors=[(BIG, Q4_1), (BIG, Q4_1), (BIG, Q8_0)]
+    )
+    assert read_head(path).weights == "q4_1"
+    assert read_head(path).contradiction == "the file calls itself q8_0, but most of its weights are q4_1"
+
+
 def test_a_file_without_a_label_is_what_most_of_it_is(tmp_path: Path) -> None:
     head = read_head(gguf_files.write(tmp_path / "m.gguf", metadata={}, tensors=[(BIG, F16), (SMALL, F32)]))
     assert (head.weights, head.contradiction) == ("fp16", None)

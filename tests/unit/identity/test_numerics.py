@@ -54,6 +54,14 @@ def test_a_baseline_that_never_agrees_with_itself_still_tells_nonsense_from_answ
     assert found.reason.startswith("on average 0% of a text is the same from its beginning")
 
 
+def test_answers_that_part_early_on_average_fail_although_they_vary() -> None:
+    again = differing(20, at=50)
+    varying = tuple(text[:at] + "#" for text, at in zip(ANSWERS, (20, 30, 40, 50) * 5, strict=True))
+    found = numerics(ANSWERS, again, varying)
+    assert found.cross_match == found.self_match == 0.0
+    assert not found.passed
+
+
 def test_answers_without_text_agree_with_everything_and_therefore_fail() -> None:
     silent = tuple("" for _ in ANSWERS)
     found = numerics(silent, silent, silent)
