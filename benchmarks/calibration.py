@@ -165,7 +165,8 @@ def _block(scenario: Scenario) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
         true_change[scenario.column] = math.log1p(amount)
     candidate = candidate + true_change
     levels = scenario.levels or stats.levels_for(LOOKS)
-    outcomes = play(scenario.rule, baseline, candidate, limits, (LOOKS, levels))
+    calibrated = _calibrated(scenario.simulation) if "moderated" in scenario.rule else None
+    outcomes = play(scenario.rule, baseline, candidate, limits, (LOOKS, levels), calibrated)
     if scenario.rule == "shipped" and not scenario.levels and limits.ndim == 1:
         agrees_with_decide(outcomes, baseline, candidate, limits, LOOKS)
     return _counts(outcomes, true_change)
@@ -181,7 +182,14 @@ def _limits(scenario: Scenario) -> stats.Floats:
         return model.FLAT_LIMITS
     if scenario.limits == "class":
         return model.CLASS_LIMITS
-    a, b = model.draw(replace(scenario.simulation, seed=scenario.simulation.seed + 500_000))
+    floor = analysis.floor_of(1.0, LOOKS[-1])
+    return np.asarray(np.expm1(floor * np.sqrt(_calibrated(scenario.simulation))))
+
+
+def _calibrated(simulation: Simulation) -> stats.Floats:
+    """The pooled variance of d from eight A/A rounds of each run's own: the baseline against itself, before the run."""
+    family = Family.LAUNCH if simulation.family is Family.NOISIER else simulation.family
+    a, b = model.draw(replace(simulation, family=family, seed=simulation.seed + 500_000))
     rule = stats.Rule(
         margin=np.zeros(len(model.METRICS)),
         sd_floor=np.full(len(model.METRICS), stats.SD_FLOOR_RATIO),
@@ -190,7 +198,7 @@ def _limits(scenario: Scenario) -> stats.Floats:
     )
     variance = stats.noise(a, b, rule).variance
     pooled = np.stack([variance[:, kind == model.KIND_OF].mean(axis=-1) for kind in range(len(model.KINDS))], axis=-1)
-    return np.asarray(np.expm1(analysis.floor_of(1.0, LOOKS[-1]) * np.sqrt(pooled[:, model.KIND_OF])))
+    return np.asarray(pooled[:, model.KIND_OF])
 
 
 def _counts(outcomes: Outcomes, true_change: stats.Floats) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
@@ -279,35 +287,32 @@ def _bound(promise: Promise) -> str:
     return ", ".join(parts) or "shown"
 
 
-def compare(runs: int) -> str:
+def compare(runs: int, noise: Iterable[float]) -> str:
     """Each rule's PASS share and rounds of unchanged builds, and both error rates, per family and L."""
     head = "| noise | L | rule | unchanged: PASS | mean rounds | unchanged: REJECT | at the limit: PASS, worst metric |"
     rows = [head, "|---|---|---|---|---|---|---|"]
-    columns = (None, model.TOK_S, model.CELL_TPOT, model.CELL_TTFT)
-    jobs = [
-        Scenario(
-            Simulation(family, cv, runs, LOOKS[-1], seed=round(cv * 1000)),
-            column=column,
-            times_limit=None if column is None else 1.0,
-            rule=rule,
-        )
+    columns = (model.TOK_S, model.CELL_TPOT)
+    unchanged = [
+        Scenario(Simulation(family, cv, runs, LOOKS[-1], seed=round(cv * 1000)), rule=rule)
+        for cv in noise
         for family in Family
-        for cv in NOISE
         for rule in RULES
-        for column in columns
     ]
+    jobs = [*unchanged, *(_at_limit(same, column) for same in unchanged for column in columns)]
     results = dict(zip(jobs, _measure_all(jobs), strict=True))
-    for job in jobs:
-        if job.column is not None:
-            continue
+    for job in unchanged:
         same = results[job]
-        wrong = max(results[replace(job, column=c, times_limit=1.0)].passed for c in columns if c is not None)
-        simulation = job.simulation
+        wrong = max(results[_at_limit(job, column)].passed for column in columns)
         rows.append(
-            f"| {simulation.family} | {100 * simulation.launch_cv:g} % | {job.rule} | {100 * same.passed / runs:.1f} % | "
-            f"{same.rounds / runs:.2f} | {100 * same.rejected / runs:.1f} % | {100 * wrong / runs:.1f} % |"
+            f"| {job.simulation.family} | {100 * job.simulation.launch_cv:g} % | {job.rule} | "
+            f"{100 * same.passed / runs:.1f} % | {same.rounds / runs:.2f} | {100 * same.rejected / runs:.1f} % | "
+            f"{100 * wrong / runs:.1f} % |"
         )
     return "\n".join(rows)
+
+
+def _at_limit(scenario: Scenario, column: int) -> Scenario:
+    return replace(scenario, column=column, times_limit=1.0)
 
 
 def _measure_all(jobs: list[Scenario]) -> list[Measured]:
@@ -324,14 +329,15 @@ def main(arguments: Iterable[str] | None = None) -> int:
     parser.add_argument("--quick", action="store_true", help="launch noise at L = 0.5 and 1 %% only, 1,500 runs")
     parser.add_argument("--break-levels", action="store_true", help="test at 5 %% at each look, to see it fail")
     parser.add_argument("--compare", action="store_true", help="print the earlier rule beside the shipped one")
+    parser.add_argument("--noise", type=float, action="append", help="L; default: 0.005, 0.01 and 0.02")
     options = parser.parse_args(None if arguments is None else list(arguments))
     began = time.monotonic()
     if options.compare:
-        print(compare(options.runs))
+        print(compare(options.runs, options.noise or NOISE))
         return 0
     runs = 1_500 if options.quick else options.runs
     families = (Family.LAUNCH,) if options.quick else tuple(Family)
-    listed = list(promises(runs, families, NOISE[:2] if options.quick else NOISE))
+    listed = list(promises(runs, families, NOISE[:2] if options.quick else options.noise or NOISE))
     if options.break_levels:
         listed = [replace(one, scenario=replace(one.scenario, levels=(0.05,) * len(LOOKS))) for one in listed]
     scenarios = list(dict.fromkeys(one.scenario for one in listed))

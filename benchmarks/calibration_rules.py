@@ -22,7 +22,13 @@ from servegate_action.analysis.stats import Bools, Floats
 from servegate_action.analysis.verdict import decide
 from servegate_action.config.models import Limit, MetricName
 
-RuleName = Literal["differences, equal levels", "differences, rising levels", "shipped"]
+RuleName = Literal[
+    "differences, equal levels",
+    "differences, rising levels",
+    "shipped",
+    "shipped, PASS kept from earlier looks",
+    "shipped, SD moderated by a calibration",
+]
 RULES: Final[tuple[RuleName, ...]] = get_args(RuleName)
 Schedule = tuple[tuple[int, ...], tuple[float, ...]]
 
@@ -44,8 +50,18 @@ class Outcomes:
     upper: Floats
 
 
-def play(rule: RuleName, baseline: Floats, candidate: Floats, limits: Floats, schedule: Schedule) -> Outcomes:
-    """Take many runs through their looks; each stops at the first that decides. `limits` per metric, or per run too."""
+def play(
+    rule: RuleName,
+    baseline: Floats,
+    candidate: Floats,
+    limits: Floats,
+    schedule: Schedule,
+    calibrated: Floats | None = None,
+) -> Outcomes:
+    """Take many runs through their looks; each stops at the first that decides. `limits` per metric, or per run too.
+
+    `calibrated`: variance of d of each run and metric from a calibration, for the rule that uses one.
+    """
     looks, levels = schedule
     runs, _, metrics = baseline.shape
     fixed = stats.Rule(
@@ -58,10 +74,12 @@ def play(rule: RuleName, baseline: Floats, candidate: Floats, limits: Floats, sc
     rounds = np.full(runs, looks[-1], dtype=np.intp)
     lower, upper = np.zeros((runs, metrics)), np.zeros((runs, metrics))
     going = np.ones(runs, dtype=np.bool_)
+    kept = np.zeros((runs, metrics), dtype=np.bool_)
     for look, level in zip(looks, _levels(rule, levels), strict=True):
-        judged = _look(rule, baseline[:, :look], candidate[:, :look], fixed, level)
+        judged = _look(rule, baseline[:, :look], candidate[:, :look], fixed, level, calibrated)
+        kept = (kept & (judged.mean < fixed.margin) if "kept" in rule else False) | judged.passed
         bad = judged.rejected.any(axis=-1)
-        good = judged.passed.all(axis=-1) & ~bad
+        good = kept.all(axis=-1) & ~bad
         lower[going] = (judged.mean - judged.half)[going]
         upper[going] = (judged.mean + judged.half)[going]
         ends = going & (bad | good)
@@ -78,11 +96,30 @@ def _levels(rule: RuleName, levels: tuple[float, ...]) -> tuple[float, ...]:
     return RISING_LEVELS if rule == "differences, rising levels" else levels
 
 
-def _look(rule: RuleName, baseline: Floats, candidate: Floats, fixed: stats.Rule, level: float) -> Look:
-    if rule == "shipped":
+def _look(
+    rule: RuleName,
+    baseline: Floats,
+    candidate: Floats,
+    fixed: stats.Rule,
+    level: float,
+    calibrated: Floats | None,
+) -> Look:
+    if "moderated" in rule and calibrated is not None:
+        return _moderated(baseline, candidate, fixed, level, calibrated)
+    if rule.startswith("shipped"):
         judged = stats.judge(baseline, candidate, fixed, level)
         return Look(judged.mean, judged.half, judged.passed, judged.rejected)
-    return _paired_t(candidate - baseline, fixed, level)
+    n = baseline.shape[-2]
+    d = candidate - baseline
+    return _test(d.mean(axis=-2), d.var(axis=-2, ddof=1), np.full(d.shape[::2], n - 1.0), fixed, level, n)
+
+
+def _moderated(baseline: Floats, candidate: Floats, fixed: stats.Rule, level: float, calibrated: Floats) -> Look:
+    """The shipped estimate, averaged with that of a calibration that counts as eight degrees of freedom."""
+    found = stats.noise(baseline, candidate, fixed)
+    variance = (found.df * found.variance + 8.0 * calibrated) / (found.df + 8.0)
+    mean = (candidate - baseline).mean(axis=-2)
+    return _test(mean, variance, found.df + 8.0, fixed, level, baseline.shape[-2])
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,13 +132,11 @@ class Look:
     rejected: Bools
 
 
-def _paired_t(d: Floats, fixed: stats.Rule, level: float) -> Look:
-    """The rule before: the SD of the differences within rounds, always."""
-    n = d.shape[-2]
-    mean = d.mean(axis=-2)
-    error = np.maximum(d.std(axis=-2, ddof=1), fixed.sd_floor) / math.sqrt(n)
-    half = stats.student_quantile(level, n - 1.0) * error
-    adjusted = stats.holm(stats.student_tail(mean / error, n - 1.0), fixed.family)
+def _test(mean: Floats, variance: Floats, df: Floats, fixed: stats.Rule, level: float, n: int) -> Look:
+    """The shipped test, on a variance of other origin."""
+    error = np.maximum(np.sqrt(variance), fixed.sd_floor) / math.sqrt(n)
+    half = stats.student_quantile(level, df) * error
+    adjusted = stats.holm(stats.student_tail(mean / error, df), fixed.family)
     return Look(mean, half, mean + half < fixed.margin, (adjusted <= level) & (mean > fixed.margin))
 
 
