@@ -42,7 +42,9 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="servegate-judging-") as folder:
         _write(Path(folder), requests=options.requests, events=options.events)
         bounds = ["--bound-seconds", str(options.bound_seconds), "--bound-mb", str(options.bound_mb)]
-        return subprocess.run([sys.executable, "-m", "benchmarks.judging", "--judge", folder, *bounds], check=False).returncode
+        return subprocess.run(
+            [sys.executable, "-m", "benchmarks.judging", "--judge", folder, *bounds], check=False
+        ).returncode
 
 
 def _write(folder: Path, *, requests: int, events: int) -> None:

@@ -8,12 +8,13 @@ files of each launch are read exactly once and reduced to what judging needs. No
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from servegate_action.analysis.client_trouble import client_trouble
 from servegate_action.analysis.metrics import LaunchData, LaunchMetrics, launch_metrics
-from servegate_action.analysis.signals import LaunchSignals, launch_signals
+from servegate_action.analysis.server_view import ServerView, client_mean_ttft_ms, server_view
+from servegate_action.analysis.signals import LaunchSignals, devices_used, launch_signals
 from servegate_action.config.models import Config
 from servegate_action.records import (
     Absent,
@@ -41,14 +42,21 @@ class Replayed:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """One launch, reduced. `replayed`: its measured requests by id. `cached_share`: of all prompt tokens, by cell."""
+    """One launch, reduced. `replayed`: its measured requests by id.
+
+    By cell: `cached_share` of all prompt tokens, the larger of what usage and the server's counters say; `server`, what
+    the server itself counted; `mean_ttft_ms` from the real send, to be put beside the server's.
+    """
 
     record: LaunchRecord
     metrics: LaunchMetrics
     signals: LaunchSignals
     telemetry: TelemetryStatic | Absent
+    devices_used: int | None
     replayed: Mapping[str, Replayed]
     cached_share: Mapping[str, float]
+    server: Mapping[str, ServerView]
+    mean_ttft_ms: Mapping[str, float | None]
     client_trouble: tuple[str, ...]
 
 
@@ -100,14 +108,19 @@ def gather(config: Config, recording: Recording, data: Mapping[str, LaunchData])
 def reduce_launch(config: Config, recording: Recording, record: LaunchRecord, data: LaunchData) -> Launch:
     """One launch without its token events."""
     measured = [request for request in data.requests if request.phase == "measured"]
+    every, counted = _by_cell(data.requests), _by_cell(measured)
+    server = {run.cell: server_view(run, every.get(run.cell, ())) for run in record.cells}
     gpus = config.stacks.of(record.side).gpu_count
     return Launch(
         record=record,
         metrics=launch_metrics(record, data.requests, plan=recording.plan.cells, slo=config.slo, gpus=gpus),
         signals=launch_signals(record, data),
         telemetry=data.telemetry,
+        devices_used=devices_used(data.samples, recording.floor),
         replayed={request.id: _replayed(request) for request in measured},
-        cached_share=_by_cell(measured, _cached_share),
+        cached_share={cell: max(_cached_share(own), _seen_cached(server, cell)) for cell, own in counted.items()},
+        server=server,
+        mean_ttft_ms={cell: client_mean_ttft_ms(own) for cell, own in every.items()},
         client_trouble=launch_client_trouble(record, measured),
     )
 
@@ -123,25 +136,29 @@ def _replayed(request: RequestRecord) -> Replayed:
     )
 
 
-def _by_cell(requests: Sequence[RequestRecord], of: Callable[[Sequence[RequestRecord]], float]) -> Mapping[str, float]:
+def _by_cell(requests: Sequence[RequestRecord]) -> Mapping[str, Sequence[RequestRecord]]:
     cells: dict[str, list[RequestRecord]] = defaultdict(list)
     for request in requests:
         cells[request.cell].append(request)
-    return {cell: of(own) for cell, own in cells.items()}
+    return dict(cells)
 
 
 def _cached_share(requests: Sequence[RequestRecord]) -> float:
-    """Prompt tokens that the server says came from a cache, over all of them; 0 where it says nothing."""
+    """Prompt tokens that usage says came from a cache, over all of them; 0 where it says nothing."""
     prompts = sum(request.prompt_tokens or 0 for request in requests)
     return sum(request.cached_tokens or 0 for request in requests) / prompts if prompts else 0.0
 
 
+def _seen_cached(server: Mapping[str, ServerView], cell: str) -> float:
+    """The same by the server's counters; 0 where it has none."""
+    view = server.get(cell)
+    return (view.cached_share or 0.0) if view is not None else 0.0
+
+
 def launch_client_trouble(record: LaunchRecord, measured: Sequence[RequestRecord]) -> tuple[str, ...]:
     """What the load generator did badly in any cell of a launch."""
-    by_cell: dict[str, list[RequestRecord]] = defaultdict(list)
-    for request in measured:
-        by_cell[request.cell].append(request)
-    return tuple(text for run in record.cells for text in client_trouble(run, by_cell[run.cell]))
+    by_cell = _by_cell(measured)
+    return tuple(text for run in record.cells for text in client_trouble(run, by_cell.get(run.cell, ())))
 
 
 def _paired(launches: Sequence[Launch]) -> tuple[tuple[Round, ...], tuple[str, ...]]:

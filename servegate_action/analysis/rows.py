@@ -233,10 +233,12 @@ def _comparison(findings: Findings) -> Body:
     labels = {
         "order": "alternating order",
         "hardware": "same accelerator",
+        "gpus_held": "GPUs held",
         "load_equal": "same work",
         "client": "load generator",
         "client_certificate": "load generator, certified",
         "prefix_cache": "prefix cache",
+        "server_counts": "tokens as the servers count them",
         "launches": "launches",
         "complete": "run",
     }

@@ -123,7 +123,32 @@ def _latencies(look: _Look) -> tuple[Sight, ...]:
             note = "from the real send"
             found.append(look.cell(plan.id, "p95 TTFT", "ms", lambda cell: cell.ttft_from_sent.p95_ms, note=note))
         found.append(look.cell(plan.id, "p95 time to first answer token", "ms", lambda cell: cell.ttfo.p95_ms))
+        found += _server_sights(look, plan.id)
     return tuple(found)
+
+
+def _server_sights(look: _Look, cell: str) -> list[Sight]:
+    """The server's own mean TTFT beside the client's, and preemptions, of the sides whose server counts them."""
+    views = {side: [launch.server[cell] for launch in look.evidence.of(side)] for side in Side}
+    seen = {side: [launch.mean_ttft_ms[cell] for launch in look.evidence.of(side)] for side in Side}
+    rows = (
+        ("mean TTFT, the server's own", "ms", {side: [one.mean_ttft_ms for one in own] for side, own in views.items()}),
+        ("preemptions", "", {side: [one.preemptions for one in own] for side, own in views.items()}),
+    )
+    found = [
+        Sight(label, unit, _told(values[Side.BASELINE]), _told(values[Side.CANDIDATE]), cell=cell)
+        for label, unit, values in rows
+        if any(value is not None for own in values.values() for value in own)
+    ]
+    if found:
+        ours, theirs = seen[Side.BASELINE], seen[Side.CANDIDATE]
+        found.append(Sight("mean TTFT, the client's", "ms", _told(ours), _told(theirs), cell=cell))
+    return found
+
+
+def _told(values: Sequence[float | None]) -> MaybeFloat:
+    silent = Absent(absent="the server does not count it")
+    return _mean([silent if value is None else value for value in values])
 
 
 def _starts(config: Config, look: _Look) -> tuple[Sight, ...]:

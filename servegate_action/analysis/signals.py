@@ -6,12 +6,15 @@ Windows are read by `telemetry_window`; here they are put to the launch's own mo
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from servegate_action.analysis.metrics import LaunchData, LaunchMetrics, MaybeFloat
 from servegate_action.analysis.telemetry_window import TelemetryWindow, window
 from servegate_action.records import Absent, LaunchRecord, TelemetrySample
+
+# Less than a CUDA context with nothing in it, more than what a driver moves by itself.
+USED_BYTES = 256 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +43,17 @@ def bare_power_w(floor: TelemetrySample | None) -> MaybeFloat:
     if not readings or len(readings) < len(known):
         return Absent(absent="the bare power before the first launch was not read")
     return sum(readings) / 1000.0
+
+
+def devices_used(samples: Sequence[TelemetrySample], floor: TelemetrySample | None) -> int | None:
+    """On how many accelerators memory rose above the bare floor while the stack ran; None where memory was not read."""
+    bare = {one.uuid: one.memory_bytes for one in floor.devices if one.memory_bytes is not None} if floor else {}
+    peak: dict[str, int] = {}
+    for sample in samples:
+        for device in sample.devices:
+            if device.memory_bytes is not None and device.uuid in bare:
+                peak[device.uuid] = max(peak.get(device.uuid, 0), device.memory_bytes)
+    return sum(most - bare[uuid] > USED_BYTES for uuid, most in peak.items()) if peak else None
 
 
 def launch_signals(record: LaunchRecord, data: LaunchData) -> LaunchSignals:

@@ -28,10 +28,12 @@ def validity_checks(config: Config, recording: Recording, evidence: Evidence) ->
         _load_equal(config, recording, evidence),
         _alternating(recording, evidence),
         *_hardware(config, evidence),
+        *_held(config, recording, evidence),
         _telemetry(recording, evidence),
         *certificate_check(recording, evidence),
         client_check(evidence),
         _caches(config, recording, evidence),
+        *_server_counts(evidence),
         *_endpoints(config),
     ]
 
@@ -80,7 +82,7 @@ def _unequal(recording: Recording, one: Round) -> Iterable[str]:
     )
     yield from _counted(where, "have other prompt_tokens on the two stacks", [_prompts_differ(a, b) for a, b in shared])
     for side, sent in ((Side.BASELINE, ours), (Side.CANDIDATE, theirs)):
-        short = [request.ok and request.output_tokens not in (None, request.requested) for request in sent.values()]
+        short = [request.ok and request.output_tokens != request.requested for request in sent.values()]
         yield from _counted(f"{where}, {side}", "came back with another number of tokens than asked for", short)
     if _sources(ours.values()) and _sources(theirs.values()) and _sources(ours.values()) != _sources(theirs.values()):
         names = " against ".join("+".join(sorted(_sources(sent.values()))) for sent in (ours, theirs))
@@ -134,8 +136,30 @@ def _hardware(config: Config, evidence: Evidence) -> list[HardCheck]:
     return [invalid_if("hardware", findings, good=good, advice=advice)]
 
 
+def _held(config: Config, recording: Recording, evidence: Evidence) -> list[HardCheck]:
+    """No stack used more GPUs than it is said to hold: tokens per GPU-hour and money are per GPU held."""
+    seen = {side: [launch.devices_used or 0 for launch in evidence.of(side)] for side in Side}
+    if recording.accelerator != "nvidia" or not any(any(counts) for counts in seen.values()):
+        return []
+    most = {side: max(counts) for side, counts in seen.items()}
+    held = {side: config.stacks.of(side).gpu_count for side in Side}
+    findings = [
+        f"the {side} used {most[side]} GPUs and is declared to hold {held[side]}"
+        for side in Side
+        if most[side] > held[side]
+    ]
+    good = f"GPUs used: {most[Side.BASELINE]} by the baseline, {most[Side.CANDIDATE]} by the candidate, as declared"
+    return [invalid_if("gpus_held", findings, good=good, advice="declare gpu_count, the GPUs that the stack holds")]
+
+
 def _kinds(evidence: Evidence, side: Side) -> set[str]:
-    return {device.name for launch in evidence.of(side) for device in _devices(launch)}
+    return {_kind(device) for launch in evidence.of(side) for device in _devices(launch)}
+
+
+def _kind(device: DeviceStatic) -> str:
+    """Name and power limit: a GPU at another limit is another GPU."""
+    limit = device.power_limit_mw
+    return device.name if isinstance(limit, Absent) else f"{device.name} at {limit / 1000:.0f} W"
 
 
 def _uuids(evidence: Evidence, side: Side) -> set[str]:
@@ -203,6 +227,23 @@ def _caches(config: Config, recording: Recording, evidence: Evidence) -> HardChe
         good="no prompt was served from a cache by accident",
         advice="declare shared_prefix_tokens if the traffic shares prefixes; else report this: prompts begin with a nonce",
     )
+
+
+def _server_counts(evidence: Evidence) -> list[HardCheck]:
+    """The servers' own counters of output tokens, where they have any."""
+    launches = [launch for one in evidence.rounds for launch in one.launches]
+    counted = sum(view.generated is not None for launch in launches for view in launch.server.values())
+    if not counted:
+        return []
+    findings = [
+        f"round {launch.record.round}, {launch.record.side}, {cell}: {view.miscounted}"
+        for launch in launches
+        for cell, view in launch.server.items()
+        if view.miscounted is not None
+    ]
+    good = f"the servers' own counters agree with the output tokens of {counted} measured cells"
+    advice = "let nobody else use the servers while they are measured; check the usage that the server reports"
+    return [invalid_if("server_counts", findings, good=good, advice=advice)]
 
 
 def _endpoints(config: Config) -> list[HardCheck]:

@@ -14,7 +14,7 @@ from servegate_action.analysis.rounds import gather
 from servegate_action.analysis.validity import complete_check, validity_checks
 from servegate_action.config.models import Workload
 from servegate_action.records import Absent, RequestRecord, TokenSource
-from tests.support.recordings import Built, build, killed, nothing_measured, passing
+from tests.support.recordings import CELLS, Built, build, killed, nothing_measured, passing
 
 CANDIDATE = "rounds/02-candidate"
 
@@ -67,7 +67,8 @@ def test_a_check_without_findings_says_what_is_good() -> None:
 def test_a_good_run_holds_every_check() -> None:
     checks = found(build(passing()))
     assert {name: check.ok for name, check in checks.items()} == dict.fromkeys(
-        ("load_equal", "order", "hardware", "telemetry", "client_certificate", "client", "prefix_cache"), True
+        ("load_equal", "order", "hardware", "gpus_held", "telemetry", "client_certificate", "client", "prefix_cache"),
+        True,
     )
 
 
@@ -85,6 +86,11 @@ def test_another_number_of_output_tokens_is_another_workload() -> None:
     assert invalid(found(built)["load_equal"]) == (
         "round 2, candidate: 300 of 300 requests came back with another number of tokens than asked for"
     )
+
+
+def test_an_answer_without_any_count_is_no_answer_to_compare() -> None:
+    built = with_requests(build(passing()), lambda _: {"output_tokens": None})
+    assert "another number of tokens" in invalid(found(built)["load_equal"])
 
 
 def test_being_asked_for_other_lengths_is_another_workload() -> None:
@@ -135,7 +141,9 @@ def test_another_kind_of_accelerator_is_invalid_unless_declared_as_another_pool(
     assert not isinstance(telemetry, Absent)
     device = telemetry.devices[0].model_copy(update={"name": "NVIDIA H200"})
     moved = with_telemetry(built, devices=(device,))
-    assert invalid(found(moved)["hardware"]) == "baseline on NVIDIA H100 80GB HBM3, candidate on NVIDIA H200"
+    assert invalid(found(moved)["hardware"]) == (
+        "baseline on NVIDIA H100 80GB HBM3 at 700 W, candidate on NVIDIA H200 at 700 W"
+    )
     candidate = built.config.stacks.candidate.model_copy(update={"gpu_pool": "h200"})
     config = built.config.model_copy(update={"stacks": built.config.stacks.model_copy(update={"candidate": candidate})})
     declared = found(Built(config, moved.recording, moved.data))["hardware"]
@@ -152,6 +160,89 @@ def test_another_board_of_the_same_kind_is_another_accelerator() -> None:
     moved = found(with_telemetry(built, devices=(other,)))["hardware"]
     assert invalid(moved) == "the two stacks ran on different accelerators of the same kind"
     assert found(with_telemetry(built, devices=(first, other)))["hardware"].ok
+
+
+def test_another_power_limit_is_another_accelerator() -> None:
+    built = build(passing())
+    telemetry = built.data[CANDIDATE].telemetry
+    assert not isinstance(telemetry, Absent)
+    slow = telemetry.devices[0].model_copy(update={"power_limit_mw": 500_000})
+    assert "at 500 W" in invalid(found(with_telemetry(built, devices=(slow,)))["hardware"])
+
+
+def test_more_gpus_used_than_declared_are_found_by_their_memory() -> None:
+    built = build(passing())
+    assert built.recording.floor is not None
+    bare = built.recording.floor.devices[0]
+    floor = built.recording.floor.model_copy(
+        update={"devices": (bare, bare.model_copy(update={"uuid": "GPU-2"}), bare.model_copy(update={"uuid": "GPU-3"}))}
+    )
+    data = dict(built.data)
+    old = data[CANDIDATE]
+    both = tuple(
+        one.model_copy(
+            update={
+                "devices": (
+                    one.devices[0],
+                    one.devices[0].model_copy(update={"uuid": "GPU-2"}),
+                    one.devices[0].model_copy(update={"uuid": "GPU-3", "memory_bytes": bare.memory_bytes}),
+                )
+            }
+        )
+        for one in old.samples
+    )
+    data[CANDIDATE] = LaunchData(old.requests, old.telemetry, both)
+    two = Built(built.config, built.recording.model_copy(update={"floor": floor}), data)
+    assert invalid(found(two)["gpus_held"]) == "the candidate used 2 GPUs and is declared to hold 1"
+    candidate = built.config.stacks.candidate.model_copy(update={"gpu_count": 2})
+    config = built.config.model_copy(update={"stacks": built.config.stacks.model_copy(update={"candidate": candidate})})
+    assert found(Built(config, two.recording, data))["gpus_held"].ok
+
+
+def test_without_a_floor_nobody_knows_which_gpus_are_used() -> None:
+    built = build(passing())
+    bare = built.recording.model_copy(update={"floor": None})
+    assert "gpus_held" not in found(Built(built.config, bare, built.data))
+
+
+# ---------------------------------------------------------------- the servers' own counters
+
+
+def counted(built: Built, *, tokens: float, name: str = "vllm:generation_tokens_total") -> Built:
+    """Every cell of every launch with a server that counted so many output tokens in it."""
+    launches = tuple(
+        one.model_copy(
+            update={
+                "cells": tuple(
+                    run.model_copy(
+                        update={"server_metrics_before": {name: 7.0}, "server_metrics_after": {name: 7.0 + tokens}}
+                    )
+                    for run in one.cells
+                )
+            }
+        )
+        for one in built.recording.launches
+    )
+    return Built(built.config, built.recording.model_copy(update={"launches": launches}), built.data)
+
+
+ONE_CELL = CELLS[:1]
+"""102 requests of 32 tokens, warm-up included."""
+
+
+def test_servers_that_agree_with_the_client_are_a_second_opinion() -> None:
+    check = found(counted(build(passing(cells=ONE_CELL)), tokens=102 * 32))["server_counts"]
+    assert check.ok
+    assert check.detail == "the servers' own counters agree with the output tokens of 8 measured cells"
+
+
+@pytest.mark.parametrize("tokens", [102 * 24, 102 * 48])
+def test_a_server_that_counted_another_number_of_tokens_makes_the_run_invalid(tokens: int) -> None:
+    detail = invalid(found(counted(build(passing(cells=ONE_CELL)), tokens=tokens))["server_counts"])
+    assert detail.startswith(
+        f"round 1, baseline, chat/1: the server counted {tokens:,} output tokens (vllm:generation_tokens_total), "
+        "the client was told 3,264"
+    )
 
 
 # ---------------------------------------------------------------- telemetry
