@@ -23,8 +23,8 @@ from servegate_action.store import RunDirectory
 
 ROOT = Path(__file__).resolve().parents[2]
 STACK = ROOT / "tests" / "e2e" / "stack.py"
-FAST = ("--ttft-ms", "10", "--tpot-ms", "2")
-SLOW = ("--ttft-ms", "20", "--tpot-ms", "5")
+FAST = ("--ttft-ms", "30", "--tpot-ms", "8")
+SLOW = ("--ttft-ms", "60", "--tpot-ms", "15")
 LIMIT_S = 120.0
 
 
