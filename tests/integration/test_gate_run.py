@@ -109,6 +109,18 @@ class Bench:
         gate = self.start(config)
         return gate.finish(), gate
 
+    def run_until_the_machine_keeps_up(self, config: Mapping[str, object]) -> tuple[int, Gate]:
+        """Run, and run again (twice at most) when the gate says that this machine was too busy to send on time.
+
+        That answer is the right one on a busy machine; what the stacks are like is seen only without it.
+        """
+        code, gate = self.run(config)
+        for _ in range(2):
+            if code != ExitCode.INVALID or "requests were sent late" not in gate.text:
+                break
+            code, gate = self.run(config)
+        return code, gate
+
     def left(self) -> list[str]:
         """Processes that this bench's gates started and that still run: they carry its folder in their environment."""
         mark = f"XDG_RUNTIME_DIR={self.folder}"
@@ -146,7 +158,7 @@ def wait_until_nothing_is_left(bench: Bench, within_s: float) -> list[str]:
 
 
 def test_a_faster_candidate_passes_and_its_evidence_verifies(bench: Bench) -> None:
-    code, gate = bench.run(gate_of(stack("slow", *SLOW), stack("fast", *FAST)))
+    code, gate = bench.run_until_the_machine_keeps_up(gate_of(stack("slow", *SLOW), stack("fast", *FAST)))
     assert code == ExitCode.PASS, gate.text
     verdict = json.loads(gate.directory.read_text(store.VERDICT))
     assert verdict["word"] == "PASS"
@@ -158,7 +170,7 @@ def test_a_faster_candidate_passes_and_its_evidence_verifies(bench: Bench) -> No
 
 
 def test_a_slower_candidate_is_rejected_by_name(bench: Bench) -> None:
-    code, gate = bench.run(gate_of(stack("fast", *FAST), stack("slow", *SLOW)))
+    code, gate = bench.run_until_the_machine_keeps_up(gate_of(stack("fast", *FAST), stack("slow", *SLOW)))
     assert code == ExitCode.REJECT, gate.text
     assert "REJECT" in gate.text
     rejected = json.loads(gate.directory.read_text(store.VERDICT))["rejected"]
@@ -268,6 +280,6 @@ def test_a_killed_run_can_be_judged_and_the_next_one_sweeps_up(bench: Bench) -> 
     assert verdict["word"] == "INCONCLUSIVE"
     rounds = {one.round for one in gate.directory.recording().launches if one.state is LaunchState.COMPLETE}
     assert 1 in rounds
-    code, _ = bench.run(gate_of(stack("slow", *SLOW), stack("fast", *FAST)))
+    code, _ = bench.run_until_the_machine_keeps_up(gate_of(stack("slow", *SLOW), stack("fast", *FAST)))
     assert code == ExitCode.PASS
     assert bench.left() == []
