@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from functools import partial
 
 from servegate_action import __version__, gate, launch
 from servegate_action.action.policy import Gated, gated, same_policy
@@ -228,11 +229,8 @@ def _answer(step: Step, event: Event) -> commands.Outcome:
 def post(world: World) -> int:
     """After the job, however it ended: end what a killed step left running, and turn a pending status into an error."""
     step = Step.begin(world, read_inputs(world.environment))
-    left = launch.sweep(
-        state_dir=launch.state_directory(world.environment), run_id=str(step.job.run), environment=world.environment
-    )
-    for line in left:
-        step.job_log.line(line)
+    _end_leftovers(step)
+    step.hand_over()
     state = step.job.state
     if step.api is None or not state.get("sha"):
         return ExitCode.PASS
@@ -250,5 +248,19 @@ def post(world: World) -> int:
         where, api=step.api, options=Options(), description="the job ended before the gate did: no verdict"
     )
     step.warn(told.warnings)
-    step.hand_over()
     return ExitCode.PASS
+
+
+def _end_leftovers(step: Step) -> None:
+    """The main step's own container first: it may still start others. What fails here must not cost the status."""
+    environment = step.world.environment
+    state_dir, run_id = launch.state_directory(environment), str(step.job.run)
+    for end in (
+        partial(launch.end_main_step, environment=environment),
+        partial(launch.sweep, state_dir=state_dir, run_id=run_id, environment=environment),
+    ):
+        try:
+            for line in end():
+                step.job_log.line(line)
+        except ServegateError as error:
+            step.job_log.warning("Something of this job may still run", str(error))

@@ -19,6 +19,7 @@ from servegate_action.launch.container import launch_container
 from servegate_action.launch.docker_world import DockerWorld, docker_world, in_container
 from servegate_action.launch.endpoint import launch_endpoint
 from servegate_action.launch.ledger import state_directory
+from servegate_action.launch.main_step import end_main_step
 from servegate_action.launch.process import launch_process
 from servegate_action.launch.stack import FirstToken, Launch, Progress, Ready, Running, log_tail
 from servegate_action.launch.sweep import sweep
@@ -31,6 +32,7 @@ __all__ = [
     "Ready",
     "Running",
     "docker_world",
+    "end_main_step",
     "launch",
     "log_tail",
     "state_directory",
