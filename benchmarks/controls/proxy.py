@@ -136,8 +136,15 @@ async def exchange(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, i
             writer.write(await answers.readexactly(answer.length or 0))
         await writer.drain()
     finally:
-        behind.close()
+        await leave(behind)
     return True
+
+
+async def leave(writer: asyncio.StreamWriter) -> None:
+    """Close a connection, whatever the other side made of it."""
+    writer.close()
+    with suppress(OSError):
+        await writer.wait_closed()
 
 
 async def serve(port: int, inner: int, rule: Rule) -> asyncio.Server:
@@ -148,7 +155,7 @@ async def serve(port: int, inner: int, rule: Rule) -> asyncio.Server:
         with suppress(OSError, asyncio.IncompleteReadError):
             while await exchange(reader, writer, inner, rule):
                 pass
-        writer.close()
+        await leave(writer)
 
     return await asyncio.start_server(handle, LOOPBACK, port)
 

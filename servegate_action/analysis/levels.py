@@ -95,4 +95,3 @@ ALPHAS: Final[dict[tuple[int, ...], float]] = {
     (4, 8): 0.01566,
 }
 """α by schedule of looks: all even numbers from the first to the last look, and a few with gaps."""
-

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -101,6 +103,15 @@ def test_every_schedule_that_a_configuration_can_ask_for_has_levels(least: int) 
         levels = stats.levels_for(range(least, most + 1, 2))
         assert 0.0 < sum(levels[-1:]) <= 0.05
         assert sum(levels) >= 0.038  # looks share data, so that their levels may add up to more than the total
+
+
+def test_the_levels_in_the_documentation_are_those_of_the_code() -> None:
+    text = (Path(__file__).parents[3] / "docs" / "statistics.md").read_text(encoding="utf-8")
+    lines = re.findall(r"^    (?:looks|one look at) ([\d, ]+?)  +a = ([.\d, ]+)$", text, flags=re.MULTILINE)
+    assert len(lines) == 6
+    for looks, levels in lines:
+        found = stats.levels_for([int(look) for look in looks.split(", ")])
+        assert [float(level) for level in levels.split(", ")] == pytest.approx(found, abs=1e-9)
 
 
 def test_more_looks_mean_a_stricter_level_at_each() -> None:
