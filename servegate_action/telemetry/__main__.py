@@ -16,7 +16,7 @@ import select
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from servegate_action.errors import ServegateError
 from servegate_action.records import Record, TelemetrySample
@@ -72,11 +72,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _problem(error)
         return EXIT_PROBLEM
     with contextlib.closing(backend):
-        _write(1, backend.static(options.interval_ns))
+        static = backend.static(options.interval_ns)
+        _write(1, static)
         if options.command == "probe":
             return 0
         _event({"event": "ready"})
-        run(backend, Process(detached=options.detached), interval_ns=options.interval_ns, emit=_emit)
+        os.set_blocking(2, False)
+        emit = Emitter(_event, [device.uuid for device in static.devices])
+        run(backend, Process(detached=options.detached), interval_ns=options.interval_ns, emit=emit)
     return 0
 
 
@@ -101,12 +104,31 @@ def _open(kind: str, uuids: tuple[str, ...]) -> Backend:
     return NvmlBackend(uuids)
 
 
-def _emit(sample: TelemetrySample) -> None:
-    _write(1, sample)
-    if sample.error is not None:
-        _event(
-            {"event": "error", "t_ns": sample.t_ns, "what": sample.error, "devices": [d.uuid for d in sample.devices]}
-        )
+class Emitter:
+    """Writes samples, and tells the parent of errors: each new text, and each change of which devices are left, once.
+
+    The parent may be busy for minutes, so the way to it must never block: what does not fit is tried again with the next
+    sample.
+    """
+
+    def __init__(self, say: Callable[[dict[str, object]], bool], devices: Sequence[str]) -> None:
+        self._say = say
+        self._text: str | None = None
+        self._told: tuple[str | None, tuple[str, ...]] = (None, tuple(devices))
+
+    def __call__(self, sample: TelemetrySample) -> None:
+        """One sample."""
+        _write(1, sample)
+        self.tell(sample)
+
+    def tell(self, sample: TelemetrySample) -> None:
+        """The error of a sample, if it is news."""
+        self._text = sample.error or self._text
+        news = (self._text, tuple(device.uuid for device in sample.devices))
+        if news == self._told:
+            return
+        if self._say({"event": "error", "t_ns": sample.t_ns, "what": self._text, "devices": list(news[1])}):
+            self._told = news
 
 
 def _write(descriptor: int, record: Record) -> None:
@@ -130,9 +152,13 @@ def _problem(error: ServegateError) -> None:
     )
 
 
-def _event(event: dict[str, object]) -> None:
-    with contextlib.suppress(OSError):  # the parent is gone; the loop notices by itself
-        os.write(2, json.dumps(event).encode() + b"\n")
+def _event(event: dict[str, object]) -> bool:
+    """One line to the parent; False when it does not fit now (or the parent is gone, which the loop notices by itself)."""
+    line = json.dumps(event).encode() + b"\n"
+    try:
+        return os.write(2, line) == len(line)
+    except OSError:
+        return False
 
 
 if __name__ == "__main__":
