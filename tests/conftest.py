@@ -9,6 +9,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# A slow machine is no failure; and the same examples every time, so that a red build is red on the next machine, too.
+settings.register_profile("servegate", deadline=None, derandomize=True)
+settings.load_profile("servegate")
 
 GOLDEN = Path(__file__).parent / "golden"
 

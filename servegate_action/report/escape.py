@@ -59,22 +59,26 @@ def clean(text: str, *, max_chars: int = 400) -> str:
 
     Tabs and line ends become spaces. What cannot be shown becomes U+FFFD, so that a reader sees that something was there.
     """
+    start = text[: 4 * max_chars]
+    visible = start if start.isascii() and start.isprintable() else _visible(start)
+    return shorten(re.sub(r" {2,}", " ", visible).strip(), max_chars=max_chars)
+
+
+def _visible(text: str) -> str:
     kept: list[str] = []
     combining = 0
-    for char in text[: 4 * max_chars]:
+    for char in text:
         category = unicodedata.category(char)
         combining = combining + 1 if category in {"Mn", "Me"} else 0
         if char in _INVISIBLE or combining > _MAX_COMBINING:
             continue
         if char in "\t\n\r\v\f\x85" or category in _SPACES:
-            char = "\u00a0" if char == "\u00a0" else " "  # noqa: PLW2901
-        elif category in _UNSHOWABLE:
-            char = REPLACEMENT  # noqa: PLW2901
-            if kept and kept[-1] == REPLACEMENT:
-                continue
-        kept.append(char)
-    line = re.sub(r" {2,}", " ", "".join(kept)).strip()
-    return shorten(line, max_chars=max_chars)
+            kept.append("\u00a0" if char == "\u00a0" else " ")
+        elif category not in _UNSHOWABLE:
+            kept.append(char)
+        elif not kept or kept[-1] != REPLACEMENT:
+            kept.append(REPLACEMENT)
+    return "".join(kept)
 
 
 def shorten(line: str, *, max_chars: int) -> str:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from markupsafe import Markup
 
 TEMPLATES = Path(__file__).parent / "templates"
-LONGEST_TEXT = 4000
+LONGEST_TEXT = 1500
 FEWEST_FOR_P95 = 59
 KINDS = {Side.BASELINE: "base", Side.CANDIDATE: "cand"}
 MARK_KINDS = {Mark.OK: "ok", Mark.BAD: "bad", Mark.OPEN: "open", Mark.INFO: "info"}
@@ -42,7 +42,7 @@ MARK_SIGNS = {Mark.OK: "✓", Mark.BAD: "✕", Mark.OPEN: "!", Mark.INFO: "i"}
 def page(j: Judgement, *, language: Language = "en", place: Place | None = None) -> str:
     """The whole page."""
     w = wording(language)
-    content = Content(j=j, w=w, place=place or Place())
+    content = Content(j=j, w=w, place=place or Place(), metrics=_metrics(j, w))
     return _environment().get_template("report.html").render(c=content, j=j, w=w, view=view, style=_style()) + "\n"
 
 
@@ -101,6 +101,25 @@ class Figure:
     caption: str
 
 
+def _metrics(j: Judgement, w: Wording) -> tuple[MetricRow, ...]:
+    """Every metric."""
+    from servegate_action.report.charts import strips
+
+    return tuple(
+        MetricRow(
+            text=view.metric(one, w), kind=strips.forest_kind(one), drawing=strips.forest(one), rounds=_rounds(one, w)
+        )
+        for one in j.metrics
+    )
+
+
+def _rounds(one: MetricVerdict, w: Wording) -> tuple[tuple[str, str], ...]:
+    """Both values of each round, all with the same digits."""
+    values = [value for pair in one.per_round for value in pair]
+    shown = numbers.measures(values, one.unit, w.marks)
+    return tuple(zip(shown[::2], shown[1::2], strict=True))
+
+
 @dataclass(frozen=True, slots=True)
 class Content:
     """What the template asks for."""
@@ -108,6 +127,7 @@ class Content:
     j: Judgement
     w: Wording
     place: Place
+    metrics: tuple[MetricRow, ...]
 
     def kind(self, mark: Mark) -> str:
         """The style class of a mark."""
@@ -143,31 +163,12 @@ class Content:
     # ------------------------------------------------------------ metrics
 
     @property
-    def metrics(self) -> list[MetricRow]:
-        """Every metric."""
-        from servegate_action.report.charts import strips
-
-        return [
-            MetricRow(
-                text=view.metric(one, self.w),
-                kind=strips.forest_kind(one),
-                drawing=strips.forest(one),
-                rounds=self._rounds(one),
-            )
-            for one in self.j.metrics
-        ]
-
-    @property
     def metric_groups(self) -> list[MetricGroup]:
         """Every metric, the whole mix first, then cell by cell."""
-        cells = sorted({one.text.cell for one in self.metrics}, key=[one.text.cell for one in self.metrics].index)
-        ordered = sorted(cells, key=bool)
-        return [MetricGroup(cell, tuple(one for one in self.metrics if one.text.cell == cell)) for cell in ordered]
-
-    def _rounds(self, one: MetricVerdict) -> tuple[tuple[str, str], ...]:
-        values = [value for pair in one.per_round for value in pair]
-        shown = numbers.measures(values, one.unit, self.w.marks)
-        return tuple(zip(shown[::2], shown[1::2], strict=True))
+        groups: dict[str, list[MetricRow]] = {"": []}
+        for one in self.metrics:
+            groups.setdefault(one.text.cell, []).append(one)
+        return [MetricGroup(cell, tuple(rows)) for cell, rows in groups.items() if rows]
 
     @property
     def most_rounds(self) -> int:

@@ -17,7 +17,12 @@ class Element:
     name: str
     attributes: dict[str, str]
     path: tuple[str, ...]
-    text: str = ""
+    pieces: list[str] = field(default_factory=list)
+
+    @property
+    def text(self) -> str:
+        """The text within it, all of it."""
+        return "".join(self.pieces)
 
 
 @dataclass
@@ -55,7 +60,7 @@ class Document(HTMLParser):
 
     def handle_data(self, data: str) -> None:
         for element in self.open:
-            element.text += data
+            element.pieces.append(data)
 
     def unknown_decl(self, data: str) -> None:
         self.complaints.append(f"unknown declaration {data[:40]}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
@@ -18,6 +19,7 @@ EMOJI_CODE = re.compile(r":[A-Za-z0-9_+-]+:")
 BARE_SHA = re.compile(r"(?<![0-9A-Za-z])[0-9a-f]{7,40}(?![0-9A-Za-z])")
 
 
+@lru_cache(maxsize=4)
 def parse(text: str) -> list[Token]:
     """Tokens, with tables and strikethrough as on GitHub."""
     return MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"]).parse(text)

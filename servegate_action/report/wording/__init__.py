@@ -19,6 +19,8 @@ from servegate_action.records import Evidence, Side
 from servegate_action.report.numbers import Marks
 
 Language = Literal["en", "es"]
+LONGEST_SENTENCE = 1000
+"""Longer texts are nobody's sentence; looking for one in them would only take time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,13 +28,18 @@ class Sentence:
     """A known English sentence of the analysis, its variable parts in braces, and how this language says it."""
 
     english: re.Pattern[str]
+    landmark: str
     here: str
 
     @classmethod
     def of(cls, english: str, here: str) -> Sentence:
         """From `{count} of {all} requests failed` and the same with the words of this language."""
         pattern = re.sub(r"\\{(\w+)\\}", r"(?P<\1>.+?)", re.escape(english))
-        return cls(english=re.compile(pattern), here=here)
+        return cls(english=re.compile(pattern), landmark=max(re.split(r"\{\w+\}", english), key=len), here=here)
+
+    def match(self, text: str) -> re.Match[str] | None:
+        """The text's variable parts, if it is this sentence. Its longest fixed part is looked for first: that is cheap."""
+        return self.english.fullmatch(text) if self.landmark in text else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,8 +228,8 @@ class Wording:
             return sentence
         if sentence in self.terms:
             return self.terms[sentence]
-        for known in self.sentences:
-            found = known.english.fullmatch(sentence)
+        for known in self.sentences if len(sentence) <= LONGEST_SENTENCE else ():
+            found = known.match(sentence)
             if found is not None:
                 return known.here.format(**{name: self.say(text) for name, text in found.groupdict().items()})
         return None

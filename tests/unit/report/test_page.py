@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import cache
 
 import pytest
 
@@ -198,12 +199,16 @@ def test_no_foreign_text_gets_through(text: str) -> None:
     source = page(j)
     document = html.read(source)
     assert document.complaints == []
-    assert {element.name for element in document.elements} == {
-        element.name for element in html.read(page(hostile("x"))).elements
-    }
+    assert {element.name for element in document.elements} <= allowed_elements()
     assert not [name for element in document.elements for name in element.attributes if name.startswith("on")]
     assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]", source)
     assert len(source) < 2_000_000
+
+
+@cache
+def allowed_elements() -> set[str]:
+    """The elements of a page in which every foreign text is one letter."""
+    return {element.name for element in html.read(page(hostile("x"))).elements}
 
 
 # ---------------------------------------------------------------- colours
