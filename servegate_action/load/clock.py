@@ -38,7 +38,7 @@ def ask_for_precedence() -> bool:
     It needs little time but needs it soon: a client that waits for its turn reads two tokens at once and loses a stamp.
     """
     try:
-        os.setpriority(os.PRIO_PROCESS, 0, PRECEDENCE)
+        os.setpriority(os.PRIO_PROCESS, 0, min(PRECEDENCE, os.getpriority(os.PRIO_PROCESS, 0)))
     except PermissionError:
         return False
     return True

@@ -55,9 +55,14 @@ def scripted(
     tls: tuple[str, str] | None = None,
     phases: tuple[int, int] = (1, 0),
     cpu: int | None = None,
+    undisturbed: bool = False,
     keep_bodies: bool = True,
+    keep_truth: bool = True,
 ) -> Iterator[Scripted]:
-    """Serve `scripts` (by name; `default` for the rest) while the block runs. `phases`: how many, spread over how many ns."""
+    """Serve `scripts` (by name; `default` for the rest) while the block runs. `phases`: how many, spread over how many ns.
+
+    `undisturbed` runs it before every other program of the machine (needs the right to do so): for benchmarks only.
+    """
     job = {
         "scripts": {"default": Answer().script().to_json()}
         | {name: s.to_json() for name, s in (scripts or {}).items()},
@@ -67,10 +72,13 @@ def scripted(
         "phases": phases[0],
         "phase_ns": phases[1],
         "keep_bodies": keep_bodies,
+        "keep_truth": keep_truth,
     }
     command = [sys.executable, "-m", "tests.support.scripted_server.server"]
     if cpu is not None:
         command = ["taskset", "-c", str(cpu), *command]
+    if undisturbed:
+        command = ["chrt", "--rr", "15", *command]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
         try:
             assert process.stdin is not None

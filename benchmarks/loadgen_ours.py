@@ -1,0 +1,74 @@
+"""Our client as a whole command: start, plan, send, parse, write lines and a table.
+
+    python -m benchmarks.loadgen_ours URL --concurrency 128 --requests 256 --output-tokens 128 --out DIR
+
+What `servegate load` does, less its questions beforehand (what is accepted, how tokens are counted: the benchmark's
+server answers everything alike, in 2.6 s) and less the certificate.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import replace
+from pathlib import Path
+
+from servegate_action.load.cell import LoadLimits, Target, run_cell
+from servegate_action.load.command import LoadOptions, planned_workload, request_line
+from servegate_action.load.summary import percentile, summarize, tpot_ns, ttft_ns
+from servegate_action.records import Absent, Dialect
+
+DIALECT = Dialect(
+    api="completions",
+    served_model="scripted",
+    stream_options=True,
+    ignore_eos=True,
+    min_tokens=True,
+    max_tokens_field="max_tokens",
+)
+
+
+def main() -> None:
+    """Run, and write `requests.jsonl` and `ours.json` into DIR."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("url")
+    parser.add_argument("--concurrency", type=int, required=True)
+    parser.add_argument("--requests", type=int, required=True)
+    parser.add_argument("--output-tokens", type=int, required=True)
+    parser.add_argument("--processes", type=int, default=1)
+    parser.add_argument("--out", type=Path, required=True)
+    told = parser.parse_args()
+    options = LoadOptions(
+        url=told.url,
+        concurrency=told.concurrency,
+        requests=told.requests,
+        prompt_tokens=64,
+        output_tokens=told.output_tokens,
+        warmup_requests=1,
+    )
+    (planned,) = planned_workload(options).for_launch(1)
+    named = (replace(r, prompt=f"#{n}# {r.prompt}") for n, r in enumerate(planned.measured))
+    cell = replace(planned, warmup=(), measured=tuple(named))
+    result = run_cell(Target(told.url, DIALECT), cell, limits=LoadLimits(processes=told.processes))
+    measured = [request for request in result.requests if request.phase == "measured"]
+    with (told.out / "requests.jsonl").open("w") as lines:
+        lines.writelines(json.dumps(request_line(request)) + "\n" for request in measured)
+    run, client = result.run, result.run.client
+    table = summarize(result.requests, window=(run.steady_start_ns, run.steady_end_ns), open_loop=False)
+    summary = {
+        "ttft_p95_ms": _ms(percentile([ttft_ns(request, open_loop=False) for request in measured], 0.95)),
+        "tpot_p95_ms": _ms(percentile([tpot_ns(request) for request in measured], 0.95)),
+        "completed": sum(request.ok for request in measured),
+        "client": client.model_dump(mode="json"),
+        "rows": [row.name for row in table],
+        "tokens": {str(number): list(request.token_ns) for number, request in enumerate(measured)},
+    }
+    (told.out / "ours.json").write_text(json.dumps(summary))
+
+
+def _ms(value: float | Absent) -> float | None:
+    return None if isinstance(value, Absent) else value / 1e6
+
+
+if __name__ == "__main__":
+    main()
