@@ -53,4 +53,7 @@ def claimed(value: object, source: str) -> Fact | None:
 def _fact(value: object, evidence: Evidence, source: str) -> Fact | None:
     if not isinstance(value, str) or normal(value) in ("", "auto", "none", "null"):
         return None
-    return Fact(normal(value), evidence, source)
+    name = normal(value)
+    return Fact(
+        "fp8_e4m3" if name == "fp8" else name, evidence, source
+    )  # `fp8` of a flag is e4m3, in vLLM as in SGLang

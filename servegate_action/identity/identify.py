@@ -40,6 +40,7 @@ class Subject:
 
     `configured` is `model.path` on this machine; `volume` reads weights that only the stack's container sees;
     `cache_dir` keeps hashes between runs (None: hash each time). Relative paths are below `workspace`.
+    `sees_host` is false when servegate itself runs in a container, where the host's paths mean something else.
     """
 
     stack: Stack
@@ -52,6 +53,7 @@ class Subject:
     volume: VolumeReader | None = None
     cache_dir: Path | None = None
     workspace: Path = Path()
+    sees_host: bool = True
     progress: Progress = lambda _: None
 
 
@@ -72,7 +74,11 @@ def identify(subject: Subject) -> StackIdentity:
     own_entry = stack.container is not None and stack.container.entrypoint is None
     image = stack.container.image if stack.container is not None and own_entry else None
     flags = read_flags(subject.command, image=image, engine=known)
-    files = _files(subject, locate(stack, read, flags, configured=subject.configured, workspace=subject.workspace))
+    own_paths = stack.container is None or subject.sees_host
+    place = locate(
+        stack, read, flags, configured=subject.configured, workspace=subject.workspace if own_paths else None
+    )
+    files = _files(subject, place)
     quantization, about_numbers = _quantization(subject, read, flags, files.numbers)
     batch, about_batch = _batch(subject, read, flags)
     engine = flags.engine if flags.engine not in (Engine.AUTO, Engine.OTHER) else None

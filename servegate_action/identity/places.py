@@ -30,11 +30,12 @@ class Place:
 
 
 def locate(
-    stack: Stack, read: ReadBack, flags: Flags, *, configured: Path | None, workspace: Path = Path()
+    stack: Stack, read: ReadBack, flags: Flags, *, configured: Path | None, workspace: Path | None = Path()
 ) -> Place | None:
     """The best known place of the weights, None when nobody names one that is a path.
 
-    Relative paths of the configuration (a process's `cwd`, a volume's source) are below `workspace`.
+    Relative paths of the configuration (a process's `cwd`, a volume's source) are below `workspace`. None: a container
+    stack's volumes are those of another file system than ours, so that nothing in them is to be seen from here.
     """
     named: list[tuple[str, Evidence, str]] = []
     if read.model is not None:
@@ -51,15 +52,16 @@ def locate(
     return None
 
 
-def _place(stack: Stack, path: str, workspace: Path, named: Fact) -> Place | None:
+def _place(stack: Stack, path: str, workspace: Path | None, named: Fact) -> Place | None:
     if stack.container is not None:
         inside = PurePosixPath(path)
-        outside = host_path(inside, stack.container.volumes, workspace) if inside.is_absolute() else None
+        visible = inside.is_absolute() and workspace is not None
+        outside = host_path(inside, stack.container.volumes, workspace or Path()) if visible else None
         if outside is not None and outside.exists():
             return Place("here", str(outside), named.evidence, named.source)
         return Place("container", path, named.evidence, named.source) if inside.is_absolute() else None
     cwd = stack.process.cwd if stack.process is not None else None
-    local = (workspace / (cwd or "") / path).absolute()
+    local = ((workspace or Path()) / (cwd or "") / path).absolute()
     if not local.exists():
         return None
     if stack.endpoint is not None:

@@ -93,8 +93,8 @@ def test_vllm_in_dev_mode_says_its_batch_and_types_itself(model: Path) -> None:
 
 
 def test_weights_that_are_quantized_while_loading_are_what_the_flag_says(model: Path) -> None:
-    found = look(process(f"vllm serve {model} --quantization fp8 --kv-cache-dtype fp8_e4m3"), engines.vllm(str(model)))
-    assert tuple_of(found) == ("fp8", "fp8_e4m3", "fp8_e4m3", "bf16")
+    found = look(process(f"vllm serve {model} --quantization fp8 --kv-cache-dtype fp8"), engines.vllm(str(model)))
+    assert tuple_of(found) == ("fp8_e4m3", "fp8_e4m3", "fp8_e4m3", "bf16")
     assert found.quantization.evidence is Evidence.PROVEN
 
 
@@ -252,6 +252,16 @@ def test_weights_in_a_named_volume_are_hashed_by_a_sibling(model: Path) -> None:
     )
     assert (found.model.digest, found.model.evidence) == (hash_model(model, cache_dir=None).digest, Evidence.PROVEN)
     assert tuple_of(found) == BF16
+
+
+def test_from_inside_a_container_a_path_of_the_host_is_read_by_a_sibling(model: Path, tmp_path: Path) -> None:
+    """The same path exists here as well, with other content: it must not be hashed."""
+    misleading = tmp_path / "misleading"
+    misleading.mkdir()
+    (misleading / "config.json").write_text("{}")
+    stack = container("--model /model", f"{misleading}:/model:ro")
+    found = look(stack, engines.vllm("/model"), volume=HereInstead("/model", model), sees_host=False)
+    assert found.model.digest == hash_model(model, cache_dir=None).digest
 
 
 def test_without_a_sibling_such_weights_are_unknown() -> None:

@@ -71,7 +71,7 @@ def test_numbers_of_a_command_are_proven_with_their_flag() -> None:
     assert numbers.kv_cache is not None
     assert numbers.compute is not None
     assert (numbers.weights.value, numbers.weights.evidence, numbers.weights.source) == (
-        "fp8",
+        "fp8_e4m3",
         Evidence.PROVEN,
         "launch flag --quantization",
     )
