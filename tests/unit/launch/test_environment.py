@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -69,3 +71,10 @@ def test_a_value_too_short_to_be_a_secret_does_not_blank_half_of_the_log() -> No
 )
 def test_a_recorded_command_holds_no_secret(command: tuple[str, ...], shown: tuple[str, ...]) -> None:
     assert StackEnvironment({}, ("pass1234",)).shown(command) == shown
+
+
+def test_the_document_lists_what_passes() -> None:
+    text = (Path(__file__).resolve().parents[3] / "docs/operations.md").read_text(encoding="utf-8")
+    block = text.split("declares:\n\n")[1].split("\n\n")[0].split()
+    assert set(block) == ALLOWED_NAMES | {f"{prefix}*" for prefix in ALLOWED_PREFIXES}
+    assert len(block) == len(set(block))
