@@ -53,22 +53,33 @@ def write(path: Path, size: int) -> Path:
 
 
 def compare(folder: Path, files: list[Path], size: int) -> None:
-    """In turns, the median of three each."""
-    seconds: dict[str, list[float]] = {"sha256sum": [], "servegate": []}
+    """In turns, the median of three each; per CPU-second as well, which other load on the machine does not change."""
+    taken: dict[str, list[tuple[float, float]]] = {"sha256sum": [], "servegate": []}
     for _ in range(TURNS):
-        started = time.monotonic()
+        before = clocks()
         told = subprocess.run(["sha256sum", *map(str, files)], check=True, capture_output=True, text=True).stdout
-        seconds["sha256sum"].append(time.monotonic() - started)
-        started = time.monotonic()
+        between = clocks()
         found = hash_model(folder, cache_dir=None)
-        seconds["servegate"].append(time.monotonic() - started)
+        after = clocks()
+        taken["sha256sum"].append((between[0] - before[0], between[1] - before[1]))
+        taken["servegate"].append((after[0] - between[0], after[1] - between[1]))
         assert [file.sha256 for file in found.files] == [line.split()[0] for line in told.splitlines()]
-    rates = {name: size / statistics.median(taken) / 1e9 for name, taken in seconds.items()}
-    for name, rate in rates.items():
-        print(
-            f"{name:10} {rate:6.2f} GB/s   ({', '.join(f'{taken:.2f}' for taken in seconds[name])} s for {size / 1e9:.1f} GB)"
-        )
-    print(f"ratio      {rates['servegate'] / rates['sha256sum']:6.2f}   ({len(files)} files, {os.cpu_count()} cores)")
+    rates = {
+        name: [size / statistics.median(turn) / 1e9 for turn in zip(*turns, strict=True)]
+        for name, turns in taken.items()
+    }
+    for name, (wall, cpu) in rates.items():
+        print(f"{name:10} {wall:6.2f} GB/s   {cpu:5.2f} GB per CPU-second")
+    ratios = [mine / theirs for mine, theirs in zip(rates["servegate"], rates["sha256sum"], strict=True)]
+    print(
+        f"ratio      {ratios[0]:6.2f}        {ratios[1]:5.2f}   ({len(files)} files, {size / 1e9:.1f} GB, {os.cpu_count()} cores)"
+    )
+
+
+def clocks() -> tuple[float, float]:
+    """(wall, CPU of this process and of its ended children) in seconds."""
+    times = os.times()
+    return time.monotonic(), times.user + times.system + times.children_user + times.children_system
 
 
 def cached(folder: Path, cache: Path) -> None:
