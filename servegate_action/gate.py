@@ -70,6 +70,8 @@ def run(order: Order, *, world: World, reporter: Reporter) -> Finished:
     try:
         measure(_job(order, directory, text, world, reporter))
     except CannotMeasure as error:
+        if not directory.has(store.RECORDING):
+            raise  # not even begun: no engine, no telemetry; there is nothing to judge
         failure = error
     reporter.phase("judging")
     return Finished(conclude(directory), directory, failure)

@@ -6,11 +6,12 @@ to go on. A run that fails or is cancelled leaves a closed recording of what was
 
 from __future__ import annotations
 
+import sys
 import time
 from contextlib import AbstractContextManager, nullcontext
 
 from servegate_action import launch, telemetry
-from servegate_action.errors import Cancelled, CannotMeasure
+from servegate_action.errors import Cancelled, CannotMeasure, TelemetryUnavailable
 from servegate_action.measure.first_look import certify, first_look
 from servegate_action.measure.job import Draft, Job, Origin, Thinking
 from servegate_action.measure.rounds import run_rounds
@@ -26,20 +27,21 @@ def measure(job: Job) -> Recording:
     Raises CannotMeasure or Cancelled after the recording has been closed with the reason, so that what was finished can
     be judged.
     """
-    backend = telemetry.choose(job.config.accelerator, gpu_expected=_expects_gpu(job))
-    draft = Draft(job.directory, _opening(job, backend))
-    draft.set()
-    try:
-        with _engine(job) as draft.docker:
+    with _engine(job) as docker:
+        host = _sampler_host(job, docker)
+        backend = telemetry.choose(job.config.accelerator, gpu_expected=_expects_gpu(job), host=host)
+        draft = Draft(job.directory, _opening(job, backend, host), docker, host)
+        draft.set()
+        try:
             _measure(job, draft, backend)
-    except Cancelled as error:
-        draft.close("cancelled", error)
-        raise
-    except CannotMeasure as error:
-        draft.close("failed", error)
-        raise
-    draft.set(state="finished", finished_ns=time.monotonic_ns())
-    return draft.recording
+        except Cancelled as error:
+            draft.close("cancelled", error)
+            raise
+        except CannotMeasure as error:
+            draft.close("failed", error)
+            raise
+        draft.set(state="finished", finished_ns=time.monotonic_ns())
+        return draft.recording
 
 
 def _measure(job: Job, draft: Draft, backend: telemetry.Kind) -> None:
@@ -60,6 +62,19 @@ def _engine(job: Job) -> AbstractContextManager[launch.DockerWorld | None]:
     return nullcontext()
 
 
+def _sampler_host(job: Job, docker: launch.DockerWorld | None) -> telemetry.Host | None:
+    """Where to read a GPU's counters: here, or, from a container that was given no GPU, in a sibling that asks for one."""
+    if docker is None or docker.me is None or job.config.accelerator == "cpu" or not _expects_gpu(job):
+        return None
+    try:
+        telemetry.choose("nvidia")
+    except TelemetryUnavailable:
+        image = launch.SamplerImage(docker.me.image, sys.executable)
+        job.reporter.phase("this container has no GPU of its own: the sampler runs in a sibling that has")
+        return telemetry.RemoteHost(lambda arguments: launch.start_sampler(docker, image, arguments))
+    return None
+
+
 def _warn(job: Job, draft: Draft) -> None:
     for warning in job.thinking.warnings(draft.recording):
         job.reporter.phase(f"warning: {warning}")
@@ -71,7 +86,7 @@ def _expects_gpu(job: Job) -> bool:
     return any(stack.gpu_uuids or (stack.container and stack.container.gpus != "none") for stack in stacks)
 
 
-def _opening(job: Job, backend: telemetry.Kind) -> Recording:
+def _opening(job: Job, backend: telemetry.Kind, host: telemetry.Host | None) -> Recording:
     """The recording before the first launch, with the accelerator's floor."""
     uuids = {uuid for side in Side for uuid in job.config.stacks.of(side).gpu_uuids}
     return Recording(
@@ -85,7 +100,7 @@ def _opening(job: Job, backend: telemetry.Kind) -> Recording:
         change=job.origin.change,
         host=job.host,
         accelerator=backend,
-        floor=telemetry.floor(backend, tuple(sorted(uuids))),
+        floor=telemetry.floor(backend, tuple(sorted(uuids)), host=host),
         telemetry=Absent(absent="nothing was launched"),
         plan=_plan(job, job.plan(LengthFit())),
         dialect=None,

@@ -18,6 +18,7 @@ from servegate_action.launch import DockerWorld
 from servegate_action.progress import Reporter
 from servegate_action.records import Change, Failure, Host, LaunchRecord, LaunchState, Recording, Side
 from servegate_action.store import LaunchData, RunDirectory
+from servegate_action.telemetry import Host as SamplerHost
 from servegate_action.workload import LengthFit, Workload
 
 
@@ -73,6 +74,7 @@ class Draft:
     directory: RunDirectory
     recording: Recording
     docker: DockerWorld | None = None
+    sampler_host: SamplerHost | None = None
     side: Side | None = None
     voids: int = 0
 

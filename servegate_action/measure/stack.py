@@ -65,6 +65,7 @@ def running(job: Job, draft: Draft, side: Side, *, backend: telemetry.Kind, dire
             uuids=stack.gpu_uuids,
             pids=lambda: current[0].pids() if current else (),
             path=files.telemetry,
+            host=draft.sampler_host,
         ) as sampler,
         launch.launch(
             stack,
