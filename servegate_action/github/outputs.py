@@ -130,16 +130,20 @@ def write_pairs(path: Path, values: Mapping[str, str]) -> None:
         file.writelines(pair(name, value) for name, value in values.items())
 
 
-def pair(name: str, value: str) -> str:
+def _random_word() -> str:
+    return f"servegate_{secrets.token_hex(16)}"
+
+
+def pair(name: str, value: str, *, word: Callable[[], str] = _random_word) -> str:
     r"""One entry of the runner's file format, `name<<delimiter`, value, delimiter.
 
     The delimiter is random and is drawn again while it occurs in the value. NUL and lone carriage returns go, because
     the runner's reader ends lines at `\r` too.
     """
     value = _LINE_ENDS.sub("\n", value).replace("\x00", "")
-    delimiter = f"servegate_{secrets.token_hex(16)}"
+    delimiter = word()
     while delimiter in value:
-        delimiter = f"servegate_{secrets.token_hex(16)}"
+        delimiter = word()
     return f"{name}<<{delimiter}\n{value}\n{delimiter}\n"
 
 

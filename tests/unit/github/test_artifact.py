@@ -209,6 +209,7 @@ ABSURD = {
     "a million brackets": "[" * 1_000_000 + "]" * 1_000_000,
     "deep beyond recursion, but short": "[" * 50_000 + "]" * 50_000,
     "deep objects": '{"a":' * 1000 + "1" + "}" * 1000,
+    "deeper than anything of ours, though a parser takes it": "[" * 100 + "]" * 100,
     "brackets that never close": "[" * 300,
     "a number of ten thousand digits": "9" * 10_000,
     "not a number": '{"value": NaN}',

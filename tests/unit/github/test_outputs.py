@@ -182,6 +182,15 @@ def test_a_value_comes_back_and_brings_no_other(first: str, second: str) -> None
     assert set(seen) == {"verdict", "rejected"}
 
 
+def test_a_delimiter_that_is_in_the_value_is_drawn_again() -> None:
+    words = iter(["taken", "free"])
+    assert pair("verdict", "x\ntaken\nrejected=[]", word=lambda: next(words)).startswith("verdict<<free\n")
+
+
+def test_a_value_keeps_its_lines_and_loses_what_a_file_of_lines_cannot_hold() -> None:
+    assert pair("x", "a\r\nb\rc\x00", word=lambda: "END") == "x<<END\na\nb\nc\nEND\n"
+
+
 def test_a_value_cannot_write_another_output(tmp_path: Path) -> None:
     path = tmp_path / "output"
     write_pairs(path, {"comment-url": "x\nverdict<<EOF\nPASS\nEOF\nverdict=PASS", "verdict": "REJECT"})
