@@ -164,7 +164,7 @@ def _inference_perf(peers: Path, url: str, point: Point, out: Path) -> list[str]
     }
     path = out / "config.yml"
     path.write_text(json.dumps(config))
-    return [str(peers / "infperf/bin/inference-perf"), "--config_file", str(path)]
+    return [str(peers / "infperf/bin/inference-perf"), "-c", str(path)]
 
 
 def _read_inference_perf(out: Path) -> Reported:
