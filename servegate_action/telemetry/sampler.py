@@ -105,26 +105,44 @@ class Sampler:
 
 
 @contextlib.contextmanager
-def sampling(
+def sampling(  # noqa: PLR0913 - the border of the room, all by keyword
     *,
     backend: Kind,
     uuids: tuple[str, ...],
     pids: Pids | None,
     path: Path,
     interval_ns: int | None = None,
+    gpu_count: int | None = None,
     host: Host | None = None,
+    start_timeout_s: float = START_TIMEOUT_S,
 ) -> Iterator[Sampler]:
-    """Sample into `path` for as long as the block lasts. `pids` names the stack's root processes (CPU backend)."""
+    """Sample into `path` for as long as the block lasts.
+
+    `pids` names the stack's root processes (CPU backend). `gpu_count` is how many GPUs the stack holds: when no UUID is
+    given and another number is visible, the mean over all of them would hide what the stack's own do.
+    """
     interval_ns = interval_ns or INTERVAL_NS[backend]
     arguments = ["sample", "--backend", backend, "--interval-ns", str(interval_ns)]
     child = _start(host, [*arguments, *(f"--uuid={uuid}" for uuid in uuids)], path)
     try:
-        _await_ready(child)
+        _await_ready(child, start_timeout_s)
         sampler = Sampler(static=_static(path), path=path, _child=child)
+        if backend == "nvidia" and gpu_count is not None:
+            _check_count(sampler.static, gpu_count)
         with _following(sampler, pids if backend == "cpu" else None):
             yield sampler
     finally:
         child.stop(STOP_TIMEOUT_S)
+
+
+def _check_count(static: TelemetryStatic, expected: int) -> None:
+    uuids = [device.uuid for device in static.devices if not str(device.mig).startswith("board")]
+    if len(uuids) != expected:
+        raise TelemetryUnavailable(
+            f"the stack is said to hold {expected} GPU{'s' if expected != 1 else ''}, but {len(uuids)} would be measured",
+            why=f"visible or named: {', '.join(uuids)}",
+            next_step="name the stack's own in gpu_uuids (`nvidia-smi -L` lists them), or correct gpu_count",
+        )
 
 
 def choose(
@@ -235,8 +253,8 @@ def _start(host: Host | None, arguments: Sequence[str], path: Path) -> Child:
         raise StorageFailed(f"telemetry cannot be written to {path}: {error.strerror}") from error
 
 
-def _await_ready(child: Child) -> None:
-    for event in _until(child, lambda events: any(event.get("event") == "ready" for event in events)):
+def _await_ready(child: Child, timeout_s: float) -> None:
+    for event in _until(child, timeout_s, lambda events: any(event.get("event") == "ready" for event in events)):
         if event.get("event") == "problem":
             raise _translate(event)
         if event.get("event") == "ready":
@@ -245,27 +263,28 @@ def _await_ready(child: Child) -> None:
 
 
 def _await_end(child: Child) -> None:
-    for event in _until(child, lambda _: child.poll() is not None):
+    for event in _until(child, START_TIMEOUT_S, lambda _: child.poll() is not None):
         if event.get("event") == "problem":
             raise _translate(event)
     if child.poll() != 0:
         raise TelemetryUnavailable(f"the probe for a GPU failed ({_ended(child.poll())})")
 
 
-def _until(child: Child, done: Callable[[list[dict[str, object]]], bool]) -> list[dict[str, object]]:
-    """Events up to the moment when `done`, a problem, or the child's end; raises when that takes a minute."""
-    deadline = time.monotonic() + START_TIMEOUT_S
+def _until(child: Child, timeout_s: float, done: Callable[[list[dict[str, object]]], bool]) -> list[dict[str, object]]:
+    """Events up to the moment when `done`, a problem, or the child's end; raises when that takes too long."""
+    deadline = time.monotonic() + timeout_s
     events: list[dict[str, object]] = []
-    while time.monotonic() < deadline:
+    while True:
         ended = child.poll() is not None
         events += map(_event, child.events(0.0 if ended else 0.5))
         if ended or done(events) or any(event.get("event") == "problem" for event in events):
             return events
-    raise TelemetryUnavailable(
-        f"the accelerator's driver did not answer within {START_TIMEOUT_S:.0f} s",
-        why="a hung GPU or driver (`nvidia-smi` would hang as well)",
-        next_step="reset the GPU or reboot the runner",
-    )
+        if time.monotonic() > deadline:
+            raise TelemetryUnavailable(
+                f"the accelerator's driver did not answer within {timeout_s:.0f} s",
+                why="a hung GPU or driver (`nvidia-smi` would hang as well)",
+                next_step="reset the GPU or reboot the runner",
+            )
 
 
 def _event(line: str) -> dict[str, object]:

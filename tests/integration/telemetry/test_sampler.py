@@ -171,6 +171,31 @@ def test_a_failed_start_raises_before_anything_is_measured(library: Path, tmp_pa
     assert "reboot" in caught.value.next_step
 
 
+def test_a_driver_that_hangs_at_the_start_is_given_up(library: Path, tmp_path: Path, path: Path) -> None:
+    host = gpu_host(library, tmp_path, "init_hangs 1\n" + GPU)
+    with (
+        pytest.raises(TelemetryUnavailable, match="did not answer within 0 s") as caught,
+        telemetry.sampling(backend="nvidia", uuids=(), pids=None, path=path, host=host, start_timeout_s=0.4),
+    ):
+        pytest.fail("it must not begin")
+    assert "a hung GPU or driver" in caught.value.why
+    assert not psutil.pid_exists(host.child.pid if host.child else 0)
+
+
+def test_more_gpus_than_the_stack_holds_are_not_averaged(library: Path, tmp_path: Path, path: Path) -> None:
+    host = gpu_host(library, tmp_path, GPU + GPU.replace("GPU-a", "GPU-b"))
+    with (
+        pytest.raises(TelemetryUnavailable, match="said to hold 1 GPU, but 2 would be measured") as caught,
+        telemetry.sampling(backend="nvidia", uuids=(), pids=None, path=path, host=host, gpu_count=1),
+    ):
+        pytest.fail("it must not begin")
+    assert "name the stack's own in gpu_uuids" in caught.value.next_step
+    with telemetry.sampling(
+        backend="nvidia", uuids=("GPU-b",), pids=None, path=path, host=host, gpu_count=1
+    ) as sampler:
+        assert [device.uuid for device in sampler.static.devices] == ["GPU-b"]
+
+
 def test_the_block_ends_the_process_quickly(path: Path) -> None:
     host = Host()
     with telemetry.sampling(backend="cpu", uuids=(), pids=None, path=path, host=host):

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #define MAX_DEVICES 16
 #define MAX_POINTS 64
@@ -36,7 +37,7 @@ typedef struct Device {
 } Device;
 
 static Device devices[MAX_DEVICES];
-static int device_count, started, init_code, manual_clock, cuda_version = 12090;
+static int device_count, started, init_hangs, init_code, manual_clock, cuda_version = 12090;
 static char driver_version[80] = "575.51.03";
 static Failing global_errors[MAX_ERRORS];
 static int global_error_count;
@@ -104,6 +105,7 @@ static void read_scenario(void) {
     if (!strcmp(word, "driver")) sscanf(rest, "%79s", driver_version);
     else if (!strcmp(word, "cuda")) cuda_version = atoi(rest);
     else if (!strcmp(word, "init")) init_code = atoi(rest);
+    else if (!strcmp(word, "init_hangs")) init_hangs = atoi(rest);
     else if (!strcmp(word, "clock")) manual_clock = !strncmp(rest, "manual", 6);
     else if (!strcmp(word, "gpu")) { gpu = current = add_device(rest, NULL); instances = 0; }
     else if (!strcmp(word, "mig") && gpu) {
@@ -179,6 +181,7 @@ int nvmlInitWithFlags(unsigned flags) {
   device_count = global_error_count = init_code = manual_clock = 0;
   clock_gettime(CLOCK_MONOTONIC, &real_start);
   read_scenario();
+  while (init_hangs) pause();
   if (init_code != SUCCESS) return init_code;
   started = 1;
   return SUCCESS;
