@@ -52,6 +52,7 @@ def _row(number: int, lines: Sequence[RowLine], notes: Iterable[str] = ()) -> Ro
 
 # ---------------------------------------------------------------- the rows
 
+IDENTITY_CHECKS = {"identity_declared": "as declared", "numerics": "answers"}
 Body = tuple[list[RowLine], list[str]]
 
 
@@ -67,7 +68,7 @@ def _identity(findings: Findings) -> Body:
             verdict=Known.UNKNOWN.value,
             mark=Mark.OPEN,
         )
-        return [line, *check_lines(findings, {"numerics": "answers"})], []
+        return [line, *check_lines(findings, IDENTITY_CHECKS)], []
     lines = [_sameness_line(findings, part) for part in parts]
     summary = RowLine(
         label="model, quantization, batch size",
@@ -78,9 +79,7 @@ def _identity(findings: Findings) -> Body:
         verdict=_summary_word(parts),
         mark=min((line.mark for line in lines), key=WORST_FIRST.index),
     )
-    return [summary, *lines, *check_lines(findings, {"numerics": "answers"})], [
-        f"{part.part}: {part.detail}" for part in parts
-    ]
+    return [summary, *lines, *check_lines(findings, IDENTITY_CHECKS)], [f"{part.part}: {part.detail}" for part in parts]
 
 
 def _sameness_line(findings: Findings, part: Sameness) -> RowLine:
