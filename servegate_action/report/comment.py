@@ -17,7 +17,7 @@ from servegate_action.report import view
 from servegate_action.report.escape import code, inline, link
 from servegate_action.report.markdown import Column, Section
 from servegate_action.report.run_sections import EarlierHead
-from servegate_action.report.sections import moved, sections, verdict
+from servegate_action.report.sections import moved, sections, value, verdict
 from servegate_action.report.wording import Language, Wording, wording
 
 COMMENT_CHARS = 60_000
@@ -166,8 +166,8 @@ def _row(row: view.RowText, w: Wording) -> list[str]:
     return [
         f"{row.number}{md.NBSP}{row.symbol}",
         f"{md.bold(inline(row.title))}{told}{cell}{more}",
-        md.unbroken(inline(line.baseline, max_chars=CELL)) or w.none,
-        md.unbroken(inline(line.candidate, max_chars=CELL)) or w.none,
+        value(line, line.baseline) or w.none,
+        value(line, line.candidate) or w.none,
         moved(line.change, line.interval),
         md.unbroken(inline(line.allowed, max_chars=CELL)) or w.none,
         verdict(row.mark, line.verdict),

@@ -1,7 +1,6 @@
 """The published JSON Schema of `verdict.json`, for programs that read it. The file is kept next to this module.
 
-The file is what is published; a test holds that it is what the model says. `python -m servegate_action.report.schema`
-writes it anew.
+The file is what is published; a test holds that it is what the model says (`pytest --update-golden` writes it anew).
 """
 
 from __future__ import annotations
@@ -22,7 +21,3 @@ def verdict_schema() -> str:
         **{key: value for key, value in Judgement.model_json_schema().items() if key != "title"},
     }
     return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
-
-
-if __name__ == "__main__":
-    FILE.write_text(verdict_schema(), encoding="utf-8")

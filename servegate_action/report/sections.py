@@ -40,6 +40,11 @@ def _number(text: str) -> str:
     return md.unbroken(inline(text, max_chars=CELL))
 
 
+def value(line: view.LineText, text: str) -> str:
+    """One side of a line for a table cell: a number stays on its line, a text may be broken."""
+    return _number(text) if line.numeric else inline(text, max_chars=CELL)
+
+
 def moved(change: str, interval: str) -> str:
     """`+6.3 % (+4.1 … +8.8)` for a table cell."""
     return _number(change) + (f" ({_number(interval)})" if interval else "")
@@ -126,8 +131,8 @@ def line_cells(line: view.LineText, w: Wording) -> list[str]:
         f"{line.number}{md.NBSP}{line.symbol}",
         inline(line.what, max_chars=CELL),
         code(line.cell) if line.cell else w.none,
-        _number(line.baseline) or w.none,
-        _number(line.candidate) or w.none,
+        value(line, line.baseline) or w.none,
+        value(line, line.candidate) or w.none,
         moved(line.change, line.interval),
         _number(line.allowed) or w.none,
         verdict(line.mark, line.verdict),

@@ -89,7 +89,8 @@ class RowText:
     @property
     def shown(self) -> str:
         """What the first line is about, unless the title says it already."""
-        return self.first.note if self.first.label.lower() == self.title.lower() else self.first.what
+        titles = {self.title.lower(), self.title.lower().removeprefix("same ")}
+        return self.first.note if self.first.label.lower() in titles else self.first.what
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,11 +112,6 @@ class MetricText:
     caught: str
     p: str
     reason: str
-
-    @property
-    def symbol(self) -> str:
-        """The outcome as a sign."""
-        return SYMBOLS[self.mark]
 
     @property
     def place(self) -> str:
@@ -383,7 +379,9 @@ def headline(j: Judgement, w: Wording) -> Headline:
         text = _headline_in(j, text, w)
     lead, bracket, rest = text.partition(" (")
     first_word = lead.partition(" ")[0]
-    return Headline(lead=lead[:1].upper() + lead[1:] if first_word.isalpha() else lead, rest=bracket + rest)
+    return Headline(
+        lead=lead[:1].upper() + lead[1:] if first_word.rstrip(":,").isalpha() else lead, rest=bracket + rest
+    )
 
 
 def _headline_in(j: Judgement, english: str, w: Wording) -> str:

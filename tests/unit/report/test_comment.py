@@ -294,6 +294,32 @@ def test_a_limit_without_a_known_direction_has_no_sign() -> None:
     assert rows[2][5].replace("\u00a0", " ") == "2 %"
 
 
+def test_a_value_of_one_side_only_is_shown_with_the_reason_for_the_other() -> None:
+    j = judgements.passed()
+    line = j.rows[3].lines[0].model_copy(update={"candidate": Absent(absent="no token came")})
+    row = j.rows[3].model_copy(update={"lines": (line,)})
+    text = comment(j.model_copy(update={"rows": (*j.rows[:3], row, *j.rows[4:])}))
+    assert [cell.replace("\u00a0", " ") for cell in checklist(text)[4][2:4]] == ["2,613 tok/s", "–"]
+    assert "- 4: decode tok/s: no token came" in text
+
+
+def test_a_long_text_that_holds_for_both_sides_is_written_once() -> None:
+    j = judgements.passed()
+    both = "a sentence about both stacks"
+    line = j.rows[0].lines[0].model_copy(update={"baseline": both, "candidate": both})
+    row = j.rows[0].model_copy(update={"lines": (line,)})
+    assert checklist(comment(j.model_copy(update={"rows": (row, *j.rows[1:])})))[1][2:4] == [both, "the same"]
+
+
+def test_why_a_line_is_only_shown_stands_below_the_table() -> None:
+    j = judgements.passed()
+    shown = {"allowed": "an idle core is not an idle GPU", "mark": Mark.INFO, "verdict": "shown"}
+    row = j.rows[2].model_copy(update={"lines": (j.rows[2].lines[0].model_copy(update=shown),), "mark": Mark.INFO})
+    text = comment(j.model_copy(update={"rows": (*j.rows[:2], row, *j.rows[3:])}))
+    assert checklist(text)[3][5:] == ["–", "shown only"]
+    assert "- 3: GPU utilization (NVML utilization.gpu): an idle core is not an idle GPU" in text
+
+
 def test_the_reasons_of_absent_values_stand_below_the_table() -> None:
     assert "- 2: tokens per GPU-hour: no complete round: the candidate died in round 1" in comment(
         judgements.without_rounds()
