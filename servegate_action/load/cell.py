@@ -274,7 +274,7 @@ def _records(cell: PlannedCell, plans: tuple[PlannedRequest, ...], finished: Fin
 
 
 def steady_window(requests: tuple[RequestRecord, ...], *, closed_loop: bool, start_ns: int) -> tuple[int, int]:
-    """From full load to the last dispatch, ns (docs/measurement.md, definition 9). Empty (start = end) if never full.
+    """From full load to the last dispatch, ns (docs/measurement.md, "Steady window"). Empty (start = end) if never full.
 
     Closed loop: from the moment when every slot has completed one request and the first measured request was sent.
     Open loop: from the first to the last measured arrival, which the warm-up precedes at the same rate.

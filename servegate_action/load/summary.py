@@ -27,11 +27,11 @@ class Row:
 
 
 def ttft_ns(request: RequestRecord, *, open_loop: bool) -> Value:
-    """First token event − sent (open loop: − scheduled). Absent when failed or when all came in one event."""
+    """First token event − sent (open loop: − scheduled). Absent when failed or when all came at one moment."""
     begin = request.scheduled_ns if open_loop else request.sent_ns
-    if not request.ok or begin is None:
+    if not request.ok or begin is None or not request.token_ns:
         return Absent(absent=request.error or "never sent")
-    if len(request.token_ns) < 2 and request.requested_output_tokens > 1:
+    if (request.output_tokens or 0) > 1 and request.token_ns[0] == request.token_ns[-1]:
         return Absent(absent="the whole answer came in a single event")
     return float(request.token_ns[0] - begin)
 
@@ -41,7 +41,7 @@ def tpot_ns(request: RequestRecord) -> Value:
     if not request.ok or request.output_tokens is None:
         return Absent(absent=request.error or "the number of tokens is not known")
     decoded = request.output_tokens - (request.event_tokens[0] if request.event_tokens else 1)
-    if decoded < 1 or len(request.token_ns) < 2:
+    if decoded < 1 or request.token_ns[0] == request.token_ns[-1]:
         return Absent(absent="no token after the first event")
     return (request.token_ns[-1] - request.token_ns[0]) / decoded
 
@@ -62,17 +62,26 @@ def percentile(values: Iterable[Value], share: float) -> Value:
 
 
 def tokens_in(requests: Iterable[RequestRecord], start_ns: int, end_ns: int) -> float:
-    """Output tokens of the events inside [start, end); an event holds N / events tokens unless the server says."""
-    total = 0.0
-    for request in requests:
-        events = len(request.token_ns)
-        if not events:
-            continue
-        even = (request.output_tokens or events) / events
-        for number, stamp in enumerate(request.token_ns):
-            if start_ns <= stamp < end_ns:
-                total += request.event_tokens[number] if request.event_tokens else even
-    return total
+    """Output tokens of the answered requests' events inside [start, end)."""
+    return sum(
+        tokens
+        for request in requests
+        if request.ok
+        for stamp, tokens in zip(request.token_ns, event_weights(request), strict=True)
+        if start_ns <= stamp < end_ns
+    )
+
+
+def event_weights(request: RequestRecord) -> Sequence[float]:
+    """Tokens of each event: the server's own count scaled to N; else one in the first, N − 1 evenly over the others."""
+    events = len(request.token_ns)
+    total = float(request.output_tokens or events)
+    if request.event_tokens is not None and sum(request.event_tokens) > 0:
+        scale = total / sum(request.event_tokens)
+        return [tokens * scale for tokens in request.event_tokens]
+    if events < 2:
+        return [total] * events
+    return [1.0, *[(total - 1) / (events - 1)] * (events - 1)]
 
 
 def summarize(requests: Sequence[RequestRecord], *, window: tuple[int, int], open_loop: bool) -> tuple[Row, ...]:

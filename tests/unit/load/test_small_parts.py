@@ -10,6 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from servegate_action.analysis.cells import measure_cell
+from servegate_action.config import models as config
 from servegate_action.load.cell import Target, due_times, process_count, request_head, steady_window
 from servegate_action.load.clock import OffsetTracker, sample_offset_ns
 from servegate_action.load.engine import Exchange
@@ -17,7 +19,16 @@ from servegate_action.load.job import PROGRESS, Entry, FrameReader, pack_entries
 from servegate_action.load.server_metrics import parse_server_metrics
 from servegate_action.load.spill import Spill
 from servegate_action.load.summary import gaps_ns, percentile, summarize, tokens_in, tpot_ns, ttft_ns
-from servegate_action.records import Absent, Dialect, RequestRecord, TokenSource
+from servegate_action.records import (
+    Absent,
+    CellPlan,
+    CellRun,
+    ClientHealth,
+    Dialect,
+    RequestRecord,
+    StampSource,
+    TokenSource,
+)
 from servegate_action.workload import PlannedCell, PlannedRequest
 
 DIALECT = Dialect(
@@ -136,9 +147,83 @@ def test_a_percentile_counts_failures_as_infinite() -> None:
 
 def test_tokens_count_by_event_inside_the_window() -> None:
     assert tokens_in([record()], 1105, 1130) == 2
-    assert tokens_in([record(output_tokens=8)], 1105, 1130) == 4
-    assert tokens_in([record(event_tokens=(1, 5, 1, 1))], 1105, 1115) == 5
+    assert tokens_in([record(output_tokens=10)], 1105, 1130) == 6
+    assert tokens_in([record(event_tokens=(1, 5, 1, 1), output_tokens=8)], 1105, 1115) == 5
+    assert tokens_in([record(ok=False, error="x")], 0, 9999) == 0
     assert tokens_in([record(token_ns=())], 0, 9999) == 0
+
+
+def records_of(times: list[list[int]], *, ok: list[bool], per_event: bool) -> list[RequestRecord]:
+    """Requests whose token events come at these gaps."""
+    made = []
+    for number, gaps in enumerate(times):
+        stamps = tuple(1000 + number + sum(gaps[: at + 1]) for at in range(len(gaps)))
+        usage = tuple(1 + at % 2 for at in range(len(gaps))) if per_event else None
+        tokens = sum(usage) if usage else 2 * len(gaps) - 1
+        changes = {
+            "token_ns": stamps,
+            "event_tokens": usage,
+            "output_tokens": tokens,
+            "requested_output_tokens": tokens,
+        }
+        fine = ok[number % len(ok)]
+        made.append(record(id=str(number), ok=fine, error=None if fine else "broken", slot=number, **changes))
+    return made
+
+
+@given(
+    st.lists(st.lists(st.integers(0, 50), min_size=1, max_size=6), min_size=1, max_size=8),
+    st.lists(st.booleans(), min_size=1, max_size=3),
+    st.booleans(),
+    st.booleans(),
+)
+def test_the_table_says_what_verdicts_are_computed_from(
+    times: list[list[int]], ok: list[bool], per_event: bool, open_loop: bool
+) -> None:
+    requests = records_of(times, ok=ok, per_event=per_event)
+    window = (1010, 1200)
+    plan = CellPlan(
+        id="c",
+        name="c",
+        prompt_tokens=3,
+        output_tokens=4,
+        concurrency=None if open_loop else 2,
+        rate_per_second=1.0 if open_loop else None,
+        weight=1,
+        requests=len(requests),
+        warmup_requests=0,
+    )
+    health = ClientHealth(
+        processes=1,
+        stamp_source=StampSource.KERNEL,
+        reads=1,
+        reads_without_kernel_stamp=0,
+        coalesced_reads=0,
+        cpu_ns=1,
+        parse_cpu_ns=1,
+        wall_ns=1,
+        dispatch_lag_p99_ns=0,
+        clock_offset_drift_ns=0,
+        peak_rss_bytes=1,
+    )
+    run = CellRun(
+        cell="c",
+        started_ns=0,
+        steady_start_ns=window[0],
+        steady_end_ns=window[1],
+        ended_ns=5000,
+        requests=len(requests),
+        client=health,
+    )
+    judged = measure_cell(plan, run, requests, slo=config.Slo())
+    mine = [ttft_ns(request, open_loop=open_loop) for request in requests if request.ok]
+    theirs = [value for value in judged.ttft.ns.tolist() if value != float("inf")]
+    assert [value for value in mine if not isinstance(value, Absent)] == theirs
+    known = [value for value in map(tpot_ns, requests) if not isinstance(value, Absent)]
+    assert known == pytest.approx([v for v in judged.tpot.ns.tolist() if v != float("inf")])
+    rate = judged.output_tokens_per_second
+    seconds = (window[1] - window[0]) / 1e9
+    assert tokens_in(requests, *window) == pytest.approx(0.0 if isinstance(rate, Absent) else rate * seconds)
 
 
 def test_a_table_without_a_window_says_why_there_is_no_rate() -> None:
