@@ -15,6 +15,7 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 from servegate_action.config.models import Stack
+from servegate_action.launch.beside import Beside, start_beside
 from servegate_action.launch.container import launch_container
 from servegate_action.launch.docker_world import DockerWorld, docker_world, in_container
 from servegate_action.launch.endpoint import launch_endpoint
@@ -27,6 +28,7 @@ from servegate_action.launch.sweep import sweep
 from servegate_action.records import Side
 
 __all__ = [
+    "Beside",
     "DockerWorld",
     "FirstToken",
     "Progress",
@@ -38,6 +40,7 @@ __all__ = [
     "end_main_step",
     "launch",
     "log_tail",
+    "start_beside",
     "start_sampler",
     "state_directory",
     "sweep",

@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -23,7 +24,7 @@ from servegate_action.config.models import Stack
 from servegate_action.errors import CannotMeasure, LaunchFailed, StackDied, UsageError
 from servegate_action.launch import Running, sweep
 from servegate_action.launch import launch as start
-from servegate_action.records import Absent, Side
+from servegate_action.records import Absent, Side, TelemetrySample
 from tests.e2e.launching import IMAGE, container
 from tests.e2e.world import ROOT, Engine
 from tests.integration.launch.making import LIMIT_S, eventually
@@ -225,6 +226,17 @@ def test_from_inside_of_a_container_a_sibling_is_reached_and_paths_are_translate
     assert said["base_url"].startswith("http://127.0.0.1:") == (network == "host")
     assert place.left() == set()
     assert "asked to end" in place.log.read_text()
+
+
+def test_a_sampler_beside_the_action_stamps_on_the_same_clock(place: Place, image: str) -> None:
+    words = ["run", "--rm", "--entrypoint", "/opt/servegate/bin/python3"]
+    words += ["-v", f"{place.engine.socket}:/var/run/docker.sock", "-v", f"{place.folder}:/out"]
+    words += ["-v", f"{ROOT / 'tests/e2e/sampling.py'}:/sampling.py:ro"]
+    begun = time.monotonic_ns()
+    ended = int(place.engine.docker(*words, image, "/sampling.py", "/out/telemetry.jsonl"))
+    _static, *samples = (place.folder / "telemetry.jsonl").read_text().splitlines()
+    assert len(samples) >= 3
+    assert all(begun < TelemetrySample.model_validate_json(line).t_ns < ended for line in samples[:3])
 
 
 def test_the_image_of_these_tests_is_there(engine: Engine) -> None:
