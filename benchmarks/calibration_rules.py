@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal, get_args
 
 import numpy as np
@@ -73,20 +73,19 @@ def play(
     passed, rejected = np.zeros(runs, dtype=np.bool_), np.zeros(runs, dtype=np.bool_)
     rounds = np.full(runs, looks[-1], dtype=np.intp)
     lower, upper = np.zeros((runs, metrics)), np.zeros((runs, metrics))
-    going = np.ones(runs, dtype=np.bool_)
     kept = np.zeros((runs, metrics), dtype=np.bool_)
+    going = np.arange(runs)
     for look, level in zip(looks, _levels(rule, levels), strict=True):
-        judged = _look(rule, baseline[:, :look], candidate[:, :look], fixed, level, calibrated)
-        kept = (kept & (judged.mean < fixed.margin) if "kept" in rule else False) | judged.passed
+        own = fixed if limits.ndim == 1 else replace(fixed, margin=fixed.margin[going])
+        before = None if calibrated is None else calibrated[going]
+        judged = _look(rule, baseline[going, :look], candidate[going, :look], own, level, before)
+        kept[going] = (kept[going] & (judged.mean < own.margin) if "kept" in rule else False) | judged.passed
         bad = judged.rejected.any(axis=-1)
-        good = kept.all(axis=-1) & ~bad
-        lower[going] = (judged.mean - judged.half)[going]
-        upper[going] = (judged.mean + judged.half)[going]
-        ends = going & (bad | good)
-        rounds[ends] = look
-        passed |= going & good
-        rejected |= going & bad
-        going &= ~ends
+        good = kept[going].all(axis=-1) & ~bad
+        lower[going], upper[going] = judged.mean - judged.half, judged.mean + judged.half
+        passed[going], rejected[going] = good, bad
+        rounds[going[bad | good]] = look
+        going = going[~(bad | good)]
     return Outcomes(passed, rejected, rounds, lower, upper)
 
 

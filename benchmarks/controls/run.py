@@ -38,11 +38,20 @@ class Control:
     delay_us: int
 
 
-def config(*, delay_us: int, limits: Sequence[str]) -> str:
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the evidence goes, and what stands before the engine's command (`chrt -r 5` on a machine that is shared)."""
+
+    folder: Path
+    before_engine: tuple[str, ...] = ()
+
+
+def config(place: Place, *, delay_us: int, limits: Sequence[str]) -> str:
     """The gate: two cells that differ in prompt length only, one thread, one request at a time."""
 
     def stack(label: str, delay: int) -> str:
         behind = [
+            *place.before_engine,
             *(sys.executable, "-m", "servegate_action.demo.server", "--model", str(demo.model_path())),
             *("--alias", MODEL, "--port", "{inner}", "--threads", "1", "--parallel", "1", "--ctx", "256"),
         ]
@@ -65,8 +74,8 @@ stacks:
 workload:
   seed: 11
   cells:
-    - {{name: short, prompt_tokens: 8, output_tokens: 12, concurrency: 1, requests: 80, weight: 1}}
-    - {{name: {LONG}, prompt_tokens: 36, output_tokens: 12, concurrency: 1, requests: 80, weight: 1}}
+    - {{name: short, prompt_tokens: 8, output_tokens: 10, concurrency: 1, requests: 74, weight: 1}}
+    - {{name: {LONG}, prompt_tokens: 24, output_tokens: 10, concurrency: 1, requests: 74, weight: 1}}
 rounds: {{min: 4, max: {ROUNDS}}}
 {_limits(limits)}accelerator: cpu
 numerics: {{prompts: 2, output_tokens: 8}}
@@ -98,21 +107,24 @@ def servegate(*arguments: str) -> int:
     return subprocess.run([sys.executable, "-m", "servegate_action", *arguments], check=False).returncode
 
 
-def calibrated(folder: Path) -> Calibration:
+def calibrated(place: Place, *, rounds: int) -> Calibration:
     """Measure this machine; a calibration that is already there is used again."""
+    folder = place.folder
     file = folder / "calibration" / "calibration.json"
     if not file.is_file():
-        (folder / "calibrate.yml").write_text(config(delay_us=0, limits=()), encoding="utf-8")
-        arguments = ("-c", str(folder / "calibrate.yml"), "-o", str(folder / "calibration"), "--rounds", str(ROUNDS))
+        (folder / "calibrate.yml").write_text(config(place, delay_us=0, limits=()), encoding="utf-8")
+        arguments = ("-c", str(folder / "calibrate.yml"), "-o", str(folder / "calibration"), "--rounds", str(rounds))
         code = servegate("calibrate", *arguments)
         if code or not file.is_file():
             raise SystemExit(f"the calibration failed with exit code {code}")
     return Calibration.model_validate_json(file.read_text(encoding="utf-8"))
 
 
-def tenth_of_tpot(folder: Path) -> int:
+def tenth_of_tpot(place: Place) -> int:
     """A tenth of the long cell's p95 TPOT of the calibration, in microseconds."""
-    judgement = Judgement.model_validate_json((folder / "calibration" / "verdict.json").read_text(encoding="utf-8"))
+    judgement = Judgement.model_validate_json(
+        (place.folder / "calibration" / "verdict.json").read_text(encoding="utf-8")
+    )
     for metric in judgement.metrics:
         if metric.key.metric is MetricName.TPOT_P95 and (metric.key.cell or "").startswith(LONG):
             if not isinstance(metric.baseline, float):
@@ -121,11 +133,11 @@ def tenth_of_tpot(folder: Path) -> int:
     raise SystemExit("the calibration has no p95 TPOT of the long cell")
 
 
-def play(control: Control, folder: Path, limits: Sequence[str]) -> Judgement:
-    """One run of the gate."""
-    file = folder / f"{control.name}.yml"
-    file.write_text(config(delay_us=control.delay_us, limits=limits), encoding="utf-8")
-    output = folder / control.name
+def play(control: Control, place: Place, limits: Sequence[str]) -> Judgement:
+    """One run of the gate; one that is already there is read again."""
+    file = place.folder / f"{control.name}.yml"
+    file.write_text(config(place, delay_us=control.delay_us, limits=limits), encoding="utf-8")
+    output = place.folder / control.name
     if not (output / "verdict.json").is_file():
         servegate("run", "-c", str(file), "-o", str(output))
     return Judgement.model_validate_json((output / "verdict.json").read_text(encoding="utf-8"))
@@ -146,16 +158,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-o", "--output", type=Path, required=True, help="folder for the evidence of all runs")
     parser.add_argument("--times", type=int, default=3, help="how often each control is run")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="rounds of the calibration")
+    parser.add_argument("--before-engine", default="", help="words before the engine's command, e.g. `chrt -r 5`")
     told = parser.parse_args(arguments)
     demo.check_available()
     told.output.mkdir(parents=True, exist_ok=True)
-    found = calibrated(told.output)
-    limits, delay_us = suggested(found), tenth_of_tpot(told.output)
+    place = Place(told.output, tuple(told.before_engine.split()))
+    found = calibrated(place, rounds=told.rounds)
+    limits, delay_us = suggested(found), tenth_of_tpot(place)
     print(f"limits: {'; '.join(limits)}\ndelay: {delay_us} us per token", flush=True)
     controls = [Control(f"{name}-{n}", delay) for n in range(1, told.times + 1) for name, delay in _truths(delay_us)]
     rows, good = [], True
     for control in controls:
-        judgement = play(control, told.output, limits)
+        judgement = play(control, place, limits)
         good = good and kept(control, judgement)
         noise = f"{100 * judgement.noise:.1f} %" if isinstance(judgement.noise, float) else "-"
         mark = "yes" if kept(control, judgement) else "NO"

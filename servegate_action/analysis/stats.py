@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Final
 
 import numpy as np
@@ -103,13 +104,15 @@ def student_quantile(upper_tail: npt.ArrayLike, df: npt.ArrayLike) -> Floats:
     """The t with P(T > t) = `upper_tail`, elementwise, for 0 < upper_tail < ½ and real df > 0.
 
     Newton's method on ln P(T > eᵘ) = ln(upper_tail): that curve is concave and falling in u, so that from any start the
-    second iterate lies right of the root and the rest fall monotonically to it.
+    second iterate lies right of the root and the rest fall monotonically to it. The start is the Cornish–Fisher
+    expansion in 1/df (A&S 26.7.5).
     """
     p, df_ = np.broadcast_arrays(np.asarray(upper_tail, dtype=np.float64), np.asarray(df, dtype=np.float64))
     if not np.all((p > 0.0) & (p < 0.5)):
         raise ValueError("a quantile is asked for with an upper tail between 0 and 1/2")
     log_beta = _log_beta(df_ / 2.0)
-    u = 0.5 * np.log(-2.0 * np.log(p))
+    z = -np.asarray(_NORMAL_QUANTILE(p), dtype=np.float64)
+    u = np.log(z + (z**3 + z) / (4.0 * df_) + (5.0 * z**5 + 16.0 * z**3 + 3.0 * z) / (96.0 * df_**2))
     step, iterations = np.ones_like(u), 0
     while np.any(np.abs(step) > 1e-13) and iterations < 100:
         t = np.exp(u)
@@ -119,6 +122,9 @@ def student_quantile(upper_tail: npt.ArrayLike, df: npt.ArrayLike) -> Floats:
         u = u + step
         iterations += 1
     return np.asarray(np.exp(u), dtype=np.float64)
+
+
+_NORMAL_QUANTILE: Final = np.frompyfunc(NormalDist().inv_cdf, 1, 1)
 
 
 # ---------------------------------------------------------------- looks and levels
