@@ -22,7 +22,6 @@ from servegate_action.launch.endpoint import launch_endpoint
 from servegate_action.launch.ledger import state_directory
 from servegate_action.launch.main_step import end_main_step
 from servegate_action.launch.process import launch_process
-from servegate_action.launch.samplers import SamplerContainer, SamplerImage, start_sampler
 from servegate_action.launch.stack import FirstToken, Launch, Progress, Ready, Running, log_tail
 from servegate_action.launch.sweep import sweep
 from servegate_action.records import Side
@@ -34,14 +33,11 @@ __all__ = [
     "Progress",
     "Ready",
     "Running",
-    "SamplerContainer",
-    "SamplerImage",
     "docker_world",
     "end_main_step",
     "launch",
     "log_tail",
     "start_beside",
-    "start_sampler",
     "state_directory",
     "sweep",
 ]

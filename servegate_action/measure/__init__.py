@@ -6,7 +6,6 @@ to go on. A run that fails or is cancelled leaves a closed recording of what was
 
 from __future__ import annotations
 
-import sys
 import time
 from contextlib import AbstractContextManager, nullcontext
 
@@ -69,9 +68,10 @@ def _sampler_host(job: Job, docker: launch.DockerWorld | None) -> telemetry.Host
     try:
         telemetry.choose("nvidia")
     except TelemetryUnavailable:
-        image = launch.SamplerImage(docker.me.image, sys.executable)
         job.reporter.phase("this container has no GPU of its own: the sampler runs in a sibling that has")
-        return telemetry.RemoteHost(lambda arguments: launch.start_sampler(docker, image, arguments))
+        return telemetry.RemoteHost(
+            lambda arguments: launch.start_beside(docker, "servegate_action.telemetry", arguments)
+        )
     return None
 
 
