@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 NBSP = "\u00a0"
 NB_HYPHEN = "\u2011"
+PALETTE = "#8b949e, #1f6feb"  # grey, blue: both can be seen on white and on black; mermaid's own first colour cannot
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +80,12 @@ def xychart(title: str, *, x_axis: str, y_axis: str, lines: Sequence[Sequence[fl
     top = max((value for line in lines for value in line), default=1.0) or 1.0
     body = [
         "```mermaid",
+        "---",
+        "config:",
+        "  themeVariables:",
+        "    xyChart:",
+        f'      plotColorPalette: "{PALETTE}"',
+        "---",
         "xychart-beta",
         f'    title "{title}"',
         f"    x-axis {x_axis}",
