@@ -13,6 +13,7 @@ from servegate_action.analysis.client_check import certificate_check, client_che
 from servegate_action.analysis.findings import invalid_if
 from servegate_action.analysis.judgement import HardCheck
 from servegate_action.analysis.rounds import Evidence, Launch, Replayed, Round
+from servegate_action.analysis.tenants import tenant_check
 from servegate_action.config.models import Config
 from servegate_action.records import Absent, DeviceStatic, Recording, Side
 
@@ -29,6 +30,7 @@ def validity_checks(config: Config, recording: Recording, evidence: Evidence) ->
         _alternating(recording, evidence),
         *_hardware(config, evidence),
         *_held(config, recording, evidence),
+        *tenant_check(config, recording),
         _telemetry(recording, evidence),
         *certificate_check(recording, evidence),
         client_check(evidence),
