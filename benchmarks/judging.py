@@ -1,4 +1,7 @@
-"""How long, and in how much memory, a large run is judged: 1,000,000 token events in 5,000 requests.
+"""How long a large run is judged, and how long a busy day is replayed.
+
+1,000,000 token events in 5,000 requests are judged in a bounded time and memory; a day of 1,000,000 arrivals goes through
+the replicas of a stack that scales to zero, for the cost of its idle time.
 
     python -m benchmarks.judging [--events 1000000] [--requests 5000] [--bound-seconds 5] [--bound-mb 500]
 
@@ -19,8 +22,11 @@ import tempfile
 import time
 from pathlib import Path
 
+import numpy as np
+
 from servegate_action.analysis.checklist import judge, trace_csv
 from servegate_action.analysis.metrics import LaunchData
+from servegate_action.analysis.traffic import Lifecycle, profile_arrivals, replay
 from servegate_action.config.models import Config
 from servegate_action.records import Recording, RequestRecord, TelemetrySample, TelemetryStatic
 from servegate_action.report import comment, page, summary
@@ -42,9 +48,9 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="servegate-judging-") as folder:
         _write(Path(folder), requests=options.requests, events=options.events)
         bounds = ["--bound-seconds", str(options.bound_seconds), "--bound-mb", str(options.bound_mb)]
-        return subprocess.run(
-            [sys.executable, "-m", "benchmarks.judging", "--judge", folder, *bounds], check=False
-        ).returncode
+        command = [sys.executable, "-m", "benchmarks.judging", "--judge", folder, *bounds]
+        judged = subprocess.run(command, check=False).returncode
+    return judged or int(not _replay(options.bound_seconds))
 
 
 def _write(folder: Path, *, requests: int, events: int) -> None:
@@ -67,6 +73,24 @@ def _write(folder: Path, *, requests: int, events: int) -> None:
         assert isinstance(data.telemetry, TelemetryStatic)
         lines = [data.telemetry.model_dump_json(), *(sample.model_dump_json() for sample in data.samples)]
         (place / "telemetry.jsonl").write_text("\n".join(lines) + "\n")
+
+
+def _replay(bound_seconds: float) -> bool:
+    """A day of a million arrivals with quiet nights, through one replica that sleeps, and through four."""
+    profile = [5_000.0] * 8 + [60_000.0] * 16
+    arrivals = profile_arrivals(profile, days=1, random=np.random.default_rng(1))
+    good = True
+    for replicas, service_s in ((1, 0.04), (4, 0.16)):
+        life = Lifecycle(service_s, replicas=replicas, idle_timeout_s=2.0, cold_starts_s=(8.0, 9.0))
+        start = time.perf_counter()
+        shares = replay(arrivals, life, random=np.random.default_rng(2))
+        seconds = time.perf_counter() - start
+        good = good and seconds <= bound_seconds
+        print(
+            f"{arrivals.seconds.size:,} arrivals, {replicas} replica(s): {seconds:.2f} s (bound {bound_seconds:g}), "
+            f"off {shares.off:.1%}, {shares.starts * arrivals.seconds.size:,.0f} starts"
+        )
+    return good
 
 
 def _read(folder: Path) -> tuple[Config, Recording, dict[str, LaunchData]]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from servegate_action.analysis.cells import NS_PER_S
 from servegate_action.analysis.cost import NO_MIGRATION, MigrationCharge, Operation, Power, Prices, Use, bill
-from servegate_action.analysis.demand import Demand
+from servegate_action.analysis.demand import Demand, demand_of
 from servegate_action.analysis.judgement import SideCost
 from servegate_action.analysis.metrics import MaybeFloat
 from servegate_action.analysis.rounds import Evidence, Launch
@@ -70,7 +70,9 @@ def open_books(
         moving = declared.hours * declared.hourly_usd + declared.dual_run_gpu_hours * cost.price(Side.CANDIDATE)
     return Books(
         cost=cost,
-        demand=Demand(cost.traffic, config.workload.seed, tuple(recorded)) if cost.traffic is not None else None,
+        demand=demand_of(cost.traffic, seed=config.workload.seed, recorded_s=recorded)
+        if cost.traffic is not None
+        else None,
         bare_w=bare_power_w(recording.floor),
         idle_w={side: _idle_power(evidence.of(side)) for side in Side},
         gpus={side: config.stacks.of(side).gpu_count for side in Side},

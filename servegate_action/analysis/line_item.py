@@ -83,7 +83,7 @@ def _range(books: Books, baseline: Running, candidate: Running) -> tuple[float, 
         return None
     capacity = books.replicas * min(one.operation.capacity_per_hour for one in (baseline, candidate))
     declared = books.demand.per_hour
-    return declared / REACH, max(declared, min(declared * REACH, 0.98 * capacity))
+    return declared / REACH, max(declared, min(declared * REACH, 0.98 * capacity, books.demand.most_per_hour))
 
 
 def _costs(books: Books, baseline: Running, candidate: Running, rates: Sequence[float]) -> list[Pair] | Absent:

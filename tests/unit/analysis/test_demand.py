@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from servegate_action.analysis.demand import POISSON_COUNT, Demand
+from servegate_action.analysis.demand import POISSON_COUNT, Demand, demand_of
 from servegate_action.analysis.traffic import Lifecycle, poisson_form
 from servegate_action.config.models import Traffic
 
@@ -21,7 +21,7 @@ def profile(*rates: float) -> Demand:
 
 
 def trace(*seconds: float) -> Demand:
-    return Demand(Traffic(trace="day.jsonl"), seed=7, recorded_s=seconds)
+    return demand_of(Traffic(trace="day.jsonl"), seed=7, recorded_s=seconds)
 
 
 def test_each_kind_says_what_it_is() -> None:
@@ -38,6 +38,16 @@ def test_a_trace_that_was_not_recorded_is_a_problem() -> None:
     assert trace(5.0, 5.0).problem is not None
     assert trace(5.0, 6.0).problem is None
     assert poisson().problem is None
+    assert trace().per_hour == 0.0
+
+
+def test_arrival_times_without_a_declared_trace_are_no_traffic() -> None:
+    assert demand_of(Traffic(requests_per_hour=5), seed=7, recorded_s=(0.0, 1.0)).recorded is None
+
+
+def test_curves_of_a_profile_end_before_its_days_grow_endless() -> None:
+    assert profile(*[60.0] * 24).most_per_hour == pytest.approx(200_000 / 24)
+    assert poisson().most_per_hour == float("inf")
 
 
 @pytest.mark.parametrize("demand", [poisson(), profile(*[60.0] * 24), trace(0.0, 10.0, 50.0)])
