@@ -16,9 +16,11 @@ import argparse
 import json
 import os
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
@@ -227,6 +229,19 @@ def prefix_of() -> list[str]:
     return ["chrt", "--rr", "15"] if tried.returncode == 0 else []
 
 
+@contextmanager
+def neighbour(*, busy: bool) -> Iterator[None]:
+    """A program that wants the client's core all the time, at ordinary priority."""
+    if not busy:
+        yield
+        return
+    with subprocess.Popen(["taskset", "-c", "1", sys.executable, "-c", "while True: pass"]) as spinning:
+        try:
+            yield
+        finally:
+            spinning.kill()
+
+
 def make_tokenizer(peers: Path) -> None:
     """The tokenizer as an entry of the hub's cache, made by whichever peer has the library."""
     folder = peers / "hf/hub" / ("models--" + TOKENIZER.replace("/", "--"))
@@ -243,6 +258,7 @@ def main() -> None:
     parser.add_argument("--gap-ms", type=float, default=20.0)
     parser.add_argument("--repeats", type=int, default=1)
     parser.add_argument("--only", default="", help="comma-separated names")
+    parser.add_argument("--busy", action="store_true", help="a neighbour spins on the client's core")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--list", action="store_true")
     told = parser.parse_args()
@@ -254,9 +270,9 @@ def main() -> None:
         return
     if any(client.program for client in chosen):
         make_tokenizer(told.peers)
-    prefix = prefix_of()
+    prefix = [] if told.busy else prefix_of()
     runs: list[Run] = []
-    with tempfile.TemporaryDirectory(prefix="loadgen-") as keep:
+    with tempfile.TemporaryDirectory(prefix="loadgen-") as keep, neighbour(busy=told.busy):
         for _ in range(told.repeats):
             for concurrency in map(int, told.points.split(",")):
                 point = Point(concurrency, concurrency * told.waves, gap_ns=round(told.gap_ms * 1e6))

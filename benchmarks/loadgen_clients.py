@@ -140,7 +140,7 @@ def _read_guidellm(out: Path) -> Reported:
 def _inference_perf(peers: Path, url: str, point: Point, out: Path) -> list[str]:
     waves = point.requests // point.concurrency
     config = {
-        "api": {"type": "chat", "streaming": True},
+        "api": {"type": "completion", "streaming": True},
         "data": {
             "type": "synthetic",
             "input_distribution": {"min": 64, "max": 64, "mean": 64, "std_dev": 0, "total_count": point.requests},
@@ -193,7 +193,7 @@ CLIENTS = (
         "inference-perf",
         "infperf/bin/inference-perf",
         "pip install inference-perf  (Python 3.12; folder infperf)",
-        True,
+        False,
         _inference_perf,
         _read_inference_perf,
     ),

@@ -6,7 +6,7 @@ are parsed after the round. At low rates every arrival wakes the loop; at high r
 and then drains all sockets, which halves the CPU and costs no accuracy, since the kernel has stamped already.
 
 It refuses to parse, to retry what a server refused, and to hide lateness. The one thing that is sent twice is a request
-that met a kept-alive connection which the server had just closed, before any byte of an answer (RFC 9110, 9.2.2);
+that met a connection, kept alive or opened in advance, which the server had just closed, before any byte of an answer (RFC 9110, 9.2.2);
 its time keeps counting from the first sending.
 """
 
@@ -29,7 +29,7 @@ PAUSE_ABOVE_READS_PER_S = 2500.0
 """Below this rate a sleep costs more than it saves."""
 PAUSE_SHARE_OF_GAP = 0.25
 """Sleep at most this share of the mean gap between two arrivals of one stream: two events in one read lose a stamp."""
-PAUSE_MAX_S = 0.003
+PAUSE_MAX_S = 0.004
 PAUSE_MIN_S = 0.0005
 SPARE_CONNECTIONS = 4
 MAX_DEPTH_EVENTS = 4096
@@ -58,6 +58,7 @@ class Exchange:
         "slot",
         "stamps",
         "unstamped",
+        "waited",
     )
 
     def __init__(self, index: int, *, slot: int | None, due_ns: int) -> None:
@@ -73,6 +74,7 @@ class Exchange:
         self.framing = Framing()
         self.unstamped = 0
         self.reused = False
+        self.waited = False
         self.resent = False
         self.error: str | None = None
 
@@ -350,6 +352,7 @@ class Engine:
                 self._fail(exchange, f"cannot connect: {lost}")
                 return
         connection.exchange = exchange
+        exchange.waited = connection.ready
         if connection.ready:
             self._send(connection, exchange)
 
@@ -399,7 +402,7 @@ class Engine:
         if exchange is None:
             return
         connection.exchange = None
-        if may_resend and exchange.reused and not exchange.buffer and not exchange.resent:
+        if may_resend and exchange.waited and not exchange.buffer and not exchange.resent:
             exchange.resent = True
             if (exchange.sent_ns or 0) - connection.ended_ns < CLOSES_AT_ONCE_NS:
                 self._keeps_alive = False
