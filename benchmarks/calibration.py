@@ -10,6 +10,7 @@ put through `decide` itself and must give the same word after the same number of
     python -m benchmarks.calibration --quick              # launch noise only, seconds
     python -m benchmarks.calibration --break-levels       # 5 % at each look: must fail
     python -m benchmarks.calibration --compare            # the earlier rule beside the shipped one
+    python -m benchmarks.calibration --document           # and put the table into docs/statistics.md (also with --compare)
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Final
 
 import numpy as np
@@ -322,6 +324,25 @@ def _measure_all(jobs: list[Scenario]) -> list[Measured]:
         return list(pool.map(measure, jobs))
 
 
+DOCUMENT: Final = Path(__file__).parents[1] / "docs" / "statistics.md"
+
+
+def publish(text: str, mark: str, document: Path = DOCUMENT) -> None:
+    """Print a table, and put it between its marks in the documentation when there is a document."""
+    print(text)
+    begin, end = f"<!-- {mark} -->", f"<!-- end of {mark} -->"
+    before, rest = document.read_text(encoding="utf-8").split(begin)
+    document.write_text(f"{before}{begin}\n{text}\n{end}{rest.split(end)[1]}", encoding="utf-8")
+
+
+def _show(text: str, _mark: str) -> None:
+    print(text)
+
+
+def _said(table: str, runs: int) -> str:
+    return f"{table}\n\n{runs:,} simulated runs of each line."
+
+
 def main(arguments: Iterable[str] | None = None) -> int:
     """Print the table; 1 when a bound is broken."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -329,11 +350,13 @@ def main(arguments: Iterable[str] | None = None) -> int:
     parser.add_argument("--quick", action="store_true", help="launch noise at L = 0.5 and 1 %% only, 1,500 runs")
     parser.add_argument("--break-levels", action="store_true", help="test at 5 %% at each look, to see it fail")
     parser.add_argument("--compare", action="store_true", help="print the earlier rule beside the shipped one")
+    parser.add_argument("--document", action="store_true", help="put the table into docs/statistics.md")
     parser.add_argument("--noise", type=float, action="append", help="L; default: 0.005, 0.01 and 0.02")
     options = parser.parse_args(None if arguments is None else list(arguments))
     began = time.monotonic()
+    show = publish if options.document else _show
     if options.compare:
-        print(compare(options.runs, options.noise or NOISE))
+        show(_said(compare(options.runs, options.noise or NOISE), options.runs), "comparison")
         return 0
     runs = 1_500 if options.quick else options.runs
     families = (Family.LAUNCH,) if options.quick else tuple(Family)
@@ -343,7 +366,7 @@ def main(arguments: Iterable[str] | None = None) -> int:
     scenarios = list(dict.fromkeys(one.scenario for one in listed))
     results = dict(zip(scenarios, _measure_all(scenarios), strict=True))
     lines = [line(one, results[one.scenario]) for one in listed]
-    print(render(lines))
+    show(_said(render(lines), runs), "promises")
     broken = [one for one in lines if one.broken]
     print(
         f"\n{len(lines)} promises, {runs:,} runs each, looks after {', '.join(map(str, LOOKS))} rounds: "

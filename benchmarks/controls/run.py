@@ -4,7 +4,7 @@
 
 First `servegate calibrate` measures this machine, and the limits that it suggests are written into the gate. Then, each
 `--times` times: *unchanged*, both stacks the same; and *slower*, where the candidate's answers to long prompts come a
-known amount per token later (a tenth of that cell's p95 TPOT), by `benchmarks.controls.proxy`. Both stacks of every run
+known amount per token later (a share of that cell's p95 TPOT, a tenth by default), by `benchmarks.controls.proxy`. Both stacks of every run
 stand behind the proxy. The promise: an unchanged build is never REJECTed, and the slower one is, naming p95 TPOT of the
 long cell and no other cell. The exit status is 1 when it is not kept. Evidence of each run stays in its folder.
 """
@@ -120,8 +120,8 @@ def calibrated(place: Place, *, rounds: int) -> Calibration:
     return Calibration.model_validate_json(file.read_text(encoding="utf-8"))
 
 
-def tenth_of_tpot(place: Place) -> int:
-    """A tenth of the long cell's p95 TPOT of the calibration, in microseconds."""
+def delay_of(place: Place, *, worse_by: float) -> int:
+    """This share of the long cell's p95 TPOT of the calibration, in microseconds."""
     judgement = Judgement.model_validate_json(
         (place.folder / "calibration" / "verdict.json").read_text(encoding="utf-8")
     )
@@ -129,7 +129,7 @@ def tenth_of_tpot(place: Place) -> int:
         if metric.key.metric is MetricName.TPOT_P95 and (metric.key.cell or "").startswith(LONG):
             if not isinstance(metric.baseline, float):
                 break
-            return round(metric.baseline * 100)  # ms to µs, a tenth
+            return round(1000.0 * worse_by * metric.baseline)
     raise SystemExit("the calibration has no p95 TPOT of the long cell")
 
 
@@ -159,13 +159,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("-o", "--output", type=Path, required=True, help="folder for the evidence of all runs")
     parser.add_argument("--times", type=int, default=3, help="how often each control is run")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="rounds of the calibration")
+    parser.add_argument("--worse-by", type=float, default=0.10, help="the known truth, as a share of p95 TPOT")
     parser.add_argument("--before-engine", default="", help="words before the engine's command, e.g. `chrt -r 5`")
     told = parser.parse_args(arguments)
     demo.check_available()
     told.output.mkdir(parents=True, exist_ok=True)
     place = Place(told.output, tuple(told.before_engine.split()))
     found = calibrated(place, rounds=told.rounds)
-    limits, delay_us = suggested(found), tenth_of_tpot(place)
+    limits, delay_us = suggested(found), delay_of(place, worse_by=told.worse_by)
     print(f"limits: {'; '.join(limits)}\ndelay: {delay_us} us per token", flush=True)
     controls = [Control(f"{name}-{n}", delay) for n in range(1, told.times + 1) for name, delay in _truths(delay_us)]
     rows, good = [], True
