@@ -103,13 +103,13 @@ def _ask(job: Job, draft: Draft, up: Up, texts: tuple[str, ...]) -> Seen:
     )
     target = up.target(own, job.config)
     counts = tuple(load.probe_tokens(target, texts))
-    draft.set(identities={**draft.recording.identities, up.side: _identity(job, up)})
+    draft.set(identities={**draft.recording.identities, up.side: _identity(job, draft, up)})
     answers, rate = _answers(job, target)
     again = _answers(job, target)[0] if up.side is Side.BASELINE else ()
     return Seen(own, answers, again, counts, rate)
 
 
-def _identity(job: Job, up: Up) -> StackIdentity:
+def _identity(job: Job, draft: Draft, up: Up) -> StackIdentity:
     ready = up.running.ready
     subject = identity.Subject(
         stack=up.stack,
@@ -119,6 +119,8 @@ def _identity(job: Job, up: Up) -> StackIdentity:
         container_digest=ready.container_digest,
         headers=up.headers,
         configured=weights_path(job),
+        workspace=job.workspace,
+        sees_host=draft.docker is None or draft.docker.me is None,
         volume=up.running.volume,
         cache_dir=job.cache,
         progress=job.reporter.phase,

@@ -65,6 +65,7 @@ def running(job: Job, draft: Draft, side: Side, *, backend: telemetry.Kind, dire
             uuids=stack.gpu_uuids,
             pids=lambda: current[0].pids() if current else (),
             path=files.telemetry,
+            gpu_count=stack.gpu_count if stack.endpoint is None else None,
             host=draft.sampler_host,
         ) as sampler,
         launch.launch(
