@@ -128,7 +128,7 @@ def _utilization(findings: Findings) -> Body:
     label = "CPU utilization" if cpu else "GPU utilization"
     lines = metric_lines(findings, MetricName.GPU_UTILIZATION, labels={MetricName.GPU_UTILIZATION: label})
     lines += [sight.line() for sight in findings.sights.get(3, ())]
-    lines += check_lines(findings, {"telemetry": "validity"})
+    lines += check_lines(findings, {"telemetry": "validity", "tenants": "other processes"})
     counters = findings.recording.telemetry
     if isinstance(counters, Absent):
         return lines, [f"no counter: {counters.absent}"]

@@ -24,7 +24,7 @@ CACHED_SLACK_SHARE = 0.05
 def validity_checks(config: Config, recording: Recording, evidence: Evidence) -> list[HardCheck]:
     """All checks on how the run was done, in the order in which a reader should meet them."""
     if not evidence.rounds:
-        return [*certificate_check(recording, evidence), *_endpoints(config)]
+        return [*tenant_check(config, recording), *certificate_check(recording, evidence), *_endpoints(config)]
     return [
         _load_equal(config, recording, evidence),
         _alternating(recording, evidence),

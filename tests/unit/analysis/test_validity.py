@@ -332,6 +332,15 @@ def test_without_a_round_only_what_is_known_before_is_checked() -> None:
     assert set(found(build(passing(rounds=0)))) == {"client_certificate"}
 
 
+def test_a_stranger_on_the_gpu_is_found_before_any_round_is_measured() -> None:
+    built = build(passing(rounds=0))
+    assert built.recording.floor is not None
+    busy = built.recording.floor.devices[0].model_copy(update={"process_ids": (4242,)})
+    floor = built.recording.floor.model_copy(update={"devices": (busy,)})
+    before = Built(built.config, built.recording.model_copy(update={"floor": floor}), {})
+    assert "host pid 4242" in invalid(found(before)["tenants"])
+
+
 @pytest.mark.parametrize(
     "built, words",
     [
