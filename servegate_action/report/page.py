@@ -255,9 +255,8 @@ class Content:
 
     def share_figures(self) -> list[Figure]:
         """How the time divides, one bar for each side."""
-        if self.cost is None:
-            return []
-        return [self._shares(self.w.baseline, self.cost.baseline), self._shares(self.w.candidate, self.cost.candidate)]
+        sides = ((self.w.baseline, self.cost.baseline), (self.w.candidate, self.cost.candidate)) if self.cost else ()
+        return [self._shares(title, side) for title, side in sides]
 
     def _shares(self, title: str, side: SideCost) -> Figure:
         from servegate_action.report.charts.strips import Share, shares
