@@ -359,7 +359,9 @@ class LaunchRecord(Record):
     side: Side
     position: Literal[1, 2] = Field(description="first or second in its round")
     attempt: int = Field(ge=1, description="more than 1 when an earlier attempt of this round was voided")
-    directory: str = Field(description="relative to the run directory")
+    directory: str = Field(
+        pattern=r"^rounds/[0-9]{2,6}-(baseline|candidate)(-[0-9]{1,3})?$", description="relative to the run directory"
+    )
     state: LaunchState
     reason: str | None = Field(description="why it failed or was voided")
     cold_start: ColdStart | None

@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 
 from servegate_action import __version__, gate, launch
-from servegate_action.action.policy import Gated, gated, same_policy
+from servegate_action.action.policy import Gated, base_policy, gated, same_policy
 from servegate_action.action.publishing import (
     announce,
     nothing,
@@ -23,9 +23,12 @@ from servegate_action.action.publishing import (
     verdict,
 )
 from servegate_action.action.step import Step
-from servegate_action.errors import Cancelled, ExitCode, RecordingUnreadable, ServegateError, UsageError
-from servegate_action.github import artifact, commands, publish, pulls
-from servegate_action.github.degrade import Lost
+from servegate_action.analysis.judgement import Judgement
+from servegate_action.config.models import Config
+from servegate_action.errors import Cancelled, CannotMeasure, ExitCode, RecordingUnreadable, ServegateError, UsageError
+from servegate_action.github import artifact, checkout, commands, publish, pulls
+from servegate_action.github.api import Refused
+from servegate_action.github.degrade import Feature, Lost, explain
 from servegate_action.github.event import Event, Kind
 from servegate_action.github.inputs import CommentWhen, read_inputs
 from servegate_action.github.publish import Options, Where
@@ -72,8 +75,8 @@ def _by_hand(world: World, **given: object) -> Step:
 
 def _run(step: Step) -> int:
     """Measure and judge; in mode `run`, tell GitHub at the start and in the end."""
-    event = step.event()
-    if event.kind is Kind.ISSUE_COMMENT:
+    event = _resolved(step, step.event())
+    if event.kind is Kind.ISSUE_COMMENT and event.sha is None:
         event = _commanded(step, event)
     where, options = place_of(step, event, gate="servegate", context="servegate"), Options()
     telling = step.inputs.mode == "run"
@@ -82,13 +85,15 @@ def _run(step: Step) -> int:
         config = found.config
         where = place_of(step, event, gate=config.gate, context=config.status_context)
         options = options_of(config)
+        found = found.with_note(checkout.confirm(event, folder=step.job.workspace, runner_sha=step.job.sha))
         if telling:
             _pending(step, where, options)
         finished = _measured(step, found)
     except ServegateError as error:
         if telling:
             said = nothing(error, gate=where.gate if where else "servegate")
-            published = announce(step, said, where=where, options=replace(options, comment=_quiet(error, options)))
+            at_hand = step.hurried() if isinstance(error, Cancelled) else step
+            published = announce(at_hand, said, where=where, options=replace(options, comment=_quiet(error, options)))
             report_outputs(step, word="", rejected=(), published=published)
         raise
     judgement = finished.judgement
@@ -110,7 +115,7 @@ def _quiet(error: ServegateError, options: Options) -> CommentWhen:
 
 
 def _pending(step: Step, where: Where | None, options: Options) -> None:
-    step.state(**saved(where))
+    step.state(**saved(where, options))
     if step.api is not None and where is not None:
         step.warn(publish.pending(where, api=step.api, options=options).warnings)
 
@@ -148,12 +153,35 @@ def _keep(step: Step, name: str) -> None:
 
 
 def _publish(step: Step) -> int:
-    """Second stage: believe nothing in the folder but what follows from the recording, and the server about the rest."""
-    event = _looked_up(step, step.event())
-    directory = RunDirectory(step.root)
+    """Second stage: believe nothing in the folder but what follows from the recording, and the server about the rest.
+
+    Gate, context and what is published come from the base's configuration, so that an artifact cannot choose which status
+    it turns green. Whatever is wrong with the artifact becomes an `error` there.
+    """
+    if step.api is None:
+        raise UsageError("publishing needs a token", next_step="set the input github-token")
+    event = pulls.resolve(step.event(), api=step.api)
+    base = base_policy(step, event)
+    where = place_of(step, event, gate=base.gate, context=base.status_context)
+    options = options_of(base)
+    try:
+        judgement, failure = _believed(step, event, base)
+    except ServegateError as error:
+        published = announce(step, nothing(error, gate=base.gate), where=where, options=options)
+        report_outputs(step, word="", rejected=(), published=published)
+        raise
+    said = verdict(step, judgement, language=base.report.language, failure=failure)
+    published = announce(step, said, where=where, options=options)
+    report_outputs(step, word=said.word or "", rejected=judgement.rejected if said.word else (), published=published)
+    if failure is not None:
+        raise failure
+    return judgement.word.exit_code
+
+
+def _believed(step: Step, event: Event, base: Config) -> tuple[Judgement, CannotMeasure | None]:
+    """The judgement that follows from the artifact, once it is about this commit and by this policy."""
     artifact.admit(step.root)
-    judgement = gate.judge(directory)
-    config = gate.configuration_of(directory)
+    directory = RunDirectory(step.root)
     change = directory.recording().change
     if change is None or change.head_sha != event.sha or change.repository.lower() != event.repository.lower():
         raise RecordingUnreadable(
@@ -161,30 +189,24 @@ def _publish(step: Step) -> int:
             why="the job that measured ran the pull request's code, and may have written anything",
             next_step="look at that job before anything else; nothing was published",
         )
-    if not same_policy(step, event, config):
+    if not same_policy(base, gate.configuration_of(directory)):
         raise RecordingUnreadable(
             "the artifact was not measured by the policy of the base commit",
             why="workload, limits, prices or baseline differ from the base's configuration",
             next_step="nothing was published; measure again with servegate's own `measure` mode",
         )
-    where = place_of(step, event, gate=config.gate, context=config.status_context)
-    failure = gate.failure_of(directory)
-    said = verdict(step, judgement, language=config.report.language, failure=failure)
-    published = announce(step, said, where=where, options=options_of(config))
-    report_outputs(step, word=said.word or "", rejected=judgement.rejected if said.word else (), published=published)
-    if failure is not None:
-        raise failure
-    return judgement.word.exit_code
+    return gate.judge(directory), gate.failure_of(directory)
 
 
-def _looked_up(step: Step, event: Event) -> Event:
-    """A `workflow_run` names a commit; which pull request it belongs to is the server's word."""
-    if event.kind is not Kind.WORKFLOW_RUN or step.api is None:
+def _resolved(step: Step, event: Event) -> Event:
+    """The event with what only the server knows. Without an answer it stays as it is: its policy is then the default branch's."""
+    if step.api is None:
         return event
-    pull = pulls.of_event(step.api, event)
-    if pull is None:
+    try:
+        return pulls.resolve(event, api=step.api)
+    except Refused as refused:
+        step.warn([explain(Feature.PULL_REQUEST, refused)])
         return event
-    return replace(event, number=pull.number, on_pull_request=True, policy_ref=pull.base_sha)
 
 
 # ---------------------------------------------------------------- command
@@ -195,6 +217,7 @@ def _command(step: Step) -> int:
     answered = _answer(step, step.event())
     if isinstance(answered, commands.Accepted):
         step.output(sha=answered.pull.head_sha, number=str(answered.pull.number))
+        _announce_command(step, answered.event)
         step.job_log.line(f"accepted: {answered.pull.head_sha} of #{answered.pull.number}")
         return ExitCode.PASS
     step.output(sha="", number="")
@@ -203,6 +226,18 @@ def _command(step: Step) -> int:
         return ExitCode.USAGE
     step.job_log.line("no command")
     return ExitCode.PASS
+
+
+def _announce_command(step: Step, event: Event) -> None:
+    """Pending, so that people see that it runs. No state is left for this job's post step: another job finishes it."""
+    try:
+        config = base_policy(step, event)
+    except ServegateError as error:
+        step.job_log.warning("The status does not show yet that the gate is at work", str(error))
+        return
+    where = place_of(step, event, gate=config.gate, context=config.status_context)
+    if step.api is not None and where is not None:
+        step.warn(publish.pending(where, api=step.api, options=options_of(config)).warnings)
 
 
 def _commanded(step: Step, event: Event) -> Event:
@@ -245,7 +280,10 @@ def post(world: World) -> int:
         run_url=step.job.run_url,
     )
     told = publish.interrupted(
-        where, api=step.api, options=Options(), description="the job ended before the gate did: no verdict"
+        where,
+        api=step.api.hurried(),
+        options=Options(check_run=state.get("check_run") == "true"),
+        description="the job ended before the gate did: no verdict",
     )
     step.warn(told.warnings)
     return ExitCode.PASS

@@ -27,6 +27,10 @@ class Gated:
     read_text: Callable[[str], str]
     notes: tuple[str, ...] = ()
 
+    def with_note(self, note: str) -> Gated:
+        """The same with one more note, when there is one."""
+        return replace(self, notes=(*self.notes, note)) if note else self
+
 
 def gated(step: Step, event: Event) -> Gated:
     """Read the policy of one event. Raises ConfigError, UsageError, CannotMeasure."""
@@ -57,7 +61,8 @@ def gated(step: Step, event: Event) -> Gated:
             raise UsageError(f"{path} does not exist at the base commit {base.commit[:7]}, and the policy names it")
         return _decoded(text, path)
 
-    return _with_inputs(step, Gated(merged.config, change, read_text))
+    notes = tuple(f"the candidate now says of itself: {claim}" for claim in merged.claims)
+    return _with_inputs(step, Gated(merged.config, change, read_text, notes))
 
 
 def _with_inputs(step: Step, found: Gated) -> Gated:
@@ -104,15 +109,28 @@ def _decoded(content: bytes, name: str) -> str:
         raise UsageError(f"{name} at the base commit is not UTF-8: {error}") from None
 
 
-def same_policy(step: Step, event: Event, measured: Config) -> bool:
-    """Whether a recording's configuration is the base's policy: everything but the candidate, as this job reads it."""
-    if event.policy_ref is None:
-        return True
-    base = fetch([step.inputs.config], ref=event.policy_ref, sources=Sources(api=step.api))
-    content = base.files[step.inputs.config]
+def base_policy(step: Step, event: Event) -> Config:
+    """The base's whole configuration, as the server has it: for jobs that check out nothing. Inputs count, as always.
+
+    Raises UsageError when the base has no gate yet: there is then nothing that a change could be held against.
+    """
+    ref = event.policy_ref or event.sha or step.job.sha
+    name = step.inputs.config
+    base = fetch([name], ref=ref, sources=Sources(api=step.api))
+    content = base.files[name]
     if content is None:
-        return True
-    expected = load(_decoded(content, step.inputs.config), file=f"{step.inputs.config} (base)")
+        raise UsageError(
+            f"{name} does not exist at the base commit {base.commit[:7]}",
+            why="a job that checks out nothing takes gate, limits and status from the base, which has none yet",
+            next_step="merge the configuration first; or measure this change with mode `run` on a branch of the repository",
+        )
+    config = load(_decoded(content, name), file=f"{name} (base)")
+    found = Gated(config, _change(step, event, base.commit, ""), lambda path: _workspace_text(step, path))
+    return _with_inputs(step, found).config
+
+
+def same_policy(expected: Config, measured: Config) -> bool:
+    """Whether a recording's configuration is the base's policy: everything but the candidate."""
     return _policy(expected) == _policy(measured)
 
 

@@ -105,8 +105,14 @@ def report_outputs(step: Step, *, word: str, rejected: tuple[str, ...], publishe
     )
 
 
-def saved(where: Where | None) -> Mapping[str, str]:
+def saved(where: Where | None, options: Options) -> Mapping[str, str]:
     """What the post step needs to finish a pending status."""
     if where is None:
         return {}
-    return {"sha": where.sha, "context": where.context, "gate": where.gate, "number": str(where.number or "")}
+    return {
+        "sha": where.sha,
+        "context": where.context,
+        "gate": where.gate,
+        "number": str(where.number or ""),
+        "check_run": str(options.check_run).lower(),
+    }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TextIO, cast
 
@@ -38,6 +38,10 @@ class Step:
             log.mask(inputs.token)
         server = Server(api_url=job.api_url, token=inputs.token, ca_bundle=job.ca_bundle)
         return cls(world, inputs, job, log, Api(server, repository=job.repository) if inputs.token else None)
+
+    def hurried(self) -> Step:
+        """The same for a job that is being cancelled, and has seconds."""
+        return replace(self, api=self.api.hurried() if self.api else None)
 
     @property
     def root(self) -> Path:

@@ -18,10 +18,18 @@ from servegate_action.errors import ConfigError, Problem
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """The configuration that is judged by, and the policy keys that the head edits (`key: base → head`)."""
+    """The configuration that is judged by, and what the head edits (`key: base → head`).
+
+    `edits` are keys of the policy, which do not count yet. `claims` are what the candidate now says of itself: they count,
+    and a reviewer should see them (a candidate that claims fewer GPUs looks cheaper).
+    """
 
     config: Config
     edits: tuple[str, ...]
+    claims: tuple[str, ...] = ()
+
+
+CLAIMS = ("gpu_count", "gpu_uuids", "gpu_pool", "quantization", "batch_size")
 
 
 def merge(base_text: str, head_text: str, *, file: str) -> Merged:
@@ -34,16 +42,16 @@ def merge(base_text: str, head_text: str, *, file: str) -> Merged:
     if head.problems:
         raise ConfigError(head.problems)
     validate(base)
-    return Merged(validate(_with_candidate(base, head)), tuple(_edits(base.data, head.data, ())))
+    merged = validate(_with_candidate(base, head))
+    return Merged(merged, tuple(_edits(base.data, head.data, ())), tuple(_claims(base.data, head.data)))
 
 
 def _with_candidate(base: Tree, head: Tree) -> Tree:
     """The base's tree with the head's candidate, each line pointing into the file that it came from."""
     data, other = base.data, head.data
-    stacks = other.get("stacks") if isinstance(other, dict) else None
-    candidate = stacks.get("candidate") if isinstance(stacks, dict) else None
+    candidate = _candidate(other)
     base_stacks = data.get("stacks") if isinstance(data, dict) else None
-    if candidate is None or not isinstance(data, dict) or not isinstance(base_stacks, dict):
+    if not candidate or not isinstance(data, dict) or not isinstance(base_stacks, dict):
         raise ConfigError([Problem(head.file, head.line(("stacks",)), "stacks.candidate", "required key is missing")])
     own = ("stacks", "candidate")
     lines = {path: line for path, line in base.lines.items() if path[:2] != own}
@@ -59,6 +67,19 @@ def _edits(base: JsonValue, head: JsonValue, path: tuple[str, ...]) -> Iterator[
             yield from _edits(base.get(key), head.get(key), (*path, key))
     elif base != head:
         yield f"{'.'.join(path)}: {_short(base)} → {_short(head)}"
+
+
+def _claims(base: JsonValue, head: JsonValue) -> Iterator[str]:
+    before, after = (_candidate(data) for data in (base, head))
+    for key in CLAIMS:
+        if before.get(key) != after.get(key):
+            yield f"stacks.candidate.{key}: {_short(before.get(key))} → {_short(after.get(key))}"
+
+
+def _candidate(data: JsonValue) -> dict[str, JsonValue]:
+    stacks = data.get("stacks") if isinstance(data, dict) else None
+    candidate = stacks.get("candidate") if isinstance(stacks, dict) else None
+    return candidate if isinstance(candidate, dict) else {}
 
 
 def _short(value: JsonValue) -> str:

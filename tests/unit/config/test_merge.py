@@ -63,3 +63,13 @@ def test_a_head_that_is_no_yaml_is_an_error() -> None:
 def test_long_values_are_shortened_in_the_announcement() -> None:
     (edit,) = merge(BASE, BASE.replace("name: m", f"name: {'m' * 90}"), file="f").edits
     assert edit.endswith("…")
+
+
+def test_what_the_candidate_now_says_of_itself_counts_and_is_told() -> None:
+    merged = merge(BASE, BASE.replace("{label: b,", "{label: b, gpu_count: 2, quantization: fp8,"), file="f")
+    assert merged.config.stacks.candidate.gpu_count == 2
+    assert merged.edits == ()
+    assert merged.claims == (
+        "stacks.candidate.gpu_count: (not set) → 2",
+        "stacks.candidate.quantization: (not set) → fp8",
+    )

@@ -1,0 +1,240 @@
+"""The modes of the action that need no GPU, in this process, against the fake GitHub: publish, command, and what they refuse."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from servegate_action import action, gate, store
+from servegate_action.config.load import dump
+from servegate_action.config.models import Config
+from servegate_action.errors import ExitCode
+from servegate_action.records import Change
+from servegate_action.store import RunDirectory
+from servegate_action.world import World as Outside
+from tests.integration.test_run_directory import record
+from tests.support import recordings
+from tests.support.fake_github import FakeGitHub, sha
+
+HEAD, BASE = sha("head7"), sha("base")
+CONTEXT = "servegate/llama-8b-chat"
+
+
+@dataclass(slots=True)
+class Job:
+    """One job on a hosted runner: its folder, its event, and GitHub."""
+
+    folder: Path
+    fake: FakeGitHub
+    log: str = ""
+
+    def run(self, mode: str, event: str, payload: Mapping[str, object], **inputs: str) -> int:
+        (self.folder / "event.json").write_text(json.dumps(payload))
+        environment = {
+            "GITHUB_ACTIONS": "true",
+            "GITHUB_REPOSITORY": "octo/repo",
+            "GITHUB_RUN_ID": "100",
+            "GITHUB_RUN_ATTEMPT": "1",
+            "GITHUB_EVENT_NAME": event,
+            "GITHUB_EVENT_PATH": str(self.folder / "event.json"),
+            "GITHUB_API_URL": self.fake.url,
+            "GITHUB_SERVER_URL": "https://github.com",
+            "GITHUB_SHA": BASE,
+            "GITHUB_REF": "refs/heads/main",
+            "GITHUB_WORKSPACE": str(self.folder),
+            "GITHUB_OUTPUT": str(self.folder / "output"),
+            "GITHUB_STEP_SUMMARY": str(self.folder / "summary"),
+            "GITHUB_STATE": str(self.folder / "state"),
+            "INPUT_MODE": mode,
+            "INPUT_GITHUB-TOKEN": "t0ken",
+            **{f"INPUT_{name.upper()}": value for name, value in inputs.items()},
+        }
+        out = io.StringIO()
+        console = Console(file=out, width=200, force_terminal=False)
+        code = action.main(Outside(environment, self.folder, console, console))
+        self.log = out.getvalue()
+        return code
+
+    def statuses(self) -> list[tuple[str, str]]:
+        return [(row.context, row.state) for row in self.fake.world.statuses]
+
+    def output(self) -> str:
+        return (self.folder / "output").read_text()
+
+    def evidence(
+        self, *, change: Change | None = None, configure: Callable[[Config], Config] | None = None
+    ) -> RunDirectory:
+        """What a measuring job of this pull request leaves: a passing run."""
+        root = self.folder / "servegate-report"
+        directory = record(recordings.passing(), root)
+        told = change or Change(
+            repository="octo/repo", head_sha=HEAD, base_sha=BASE, number=7, policy_from="the base commit"
+        )
+        directory.write_recording(directory.recording().model_copy(update={"change": told}))
+        if configure is not None:
+            directory.write_text(store.CONFIG, dump(configure(gate.configuration_of(directory))))
+        return directory
+
+
+@pytest.fixture
+def job(tmp_path: Path, fake: FakeGitHub) -> Job:
+    config = recordings.build(recordings.passing()).config
+    quiet = config.github.model_copy(update={"comment": "never", "status": CONTEXT})
+    fake.world.files = {BASE: {".servegate.yml": dump(config.model_copy(update={"github": quiet}))}}
+    fake.world.roles = {"writer": "write", "reader": "read"}
+    return Job(tmp_path, fake)
+
+
+def after(commit: str = HEAD) -> dict[str, object]:
+    """The event of a publishing workflow."""
+    return {
+        "action": "completed",
+        "repository": {"full_name": "octo/repo", "default_branch": "main"},
+        "workflow_run": {
+            "id": 5,
+            "head_sha": commit,
+            "head_branch": "topic",
+            "head_repository": {"full_name": "octo/repo"},
+        },
+    }
+
+
+def test_an_honest_artifact_is_judged_again_and_published(job: Job) -> None:
+    job.evidence()
+    assert job.run("publish", "workflow_run", after()) == ExitCode.PASS
+    assert job.statuses() == [(CONTEXT, "success")]
+    assert "PASS" in job.output()
+
+
+def test_a_verdict_written_into_the_artifact_counts_for_nothing(job: Job) -> None:
+    directory = job.evidence()
+    gate.conclude(directory)
+    text = directory.read_text(store.VERDICT).replace('"PASS"', '"REJECT"')
+    directory.write_text(store.VERDICT, text)
+    assert job.run("publish", "workflow_run", after()) == ExitCode.PASS
+
+
+def _other_context(config: Config) -> Config:
+    return config.model_copy(update={"github": config.github.model_copy(update={"status": "ci/required"})})
+
+
+def test_an_artifact_cannot_choose_which_status_it_turns_green(job: Job) -> None:
+    job.evidence(configure=_other_context)
+    job.run("publish", "workflow_run", after())
+    assert [context for context, _ in job.statuses()] == [CONTEXT]
+
+
+def _loose(config: Config) -> Config:
+    return config.model_copy(update={"limits": config.limits.model_copy(update={"failed_share": 0.5})})
+
+
+def _other_gate(config: Config) -> Config:
+    return config.model_copy(update={"gate": "another"})
+
+
+def _change(**facts: object) -> Change:
+    known = {"repository": "octo/repo", "head_sha": HEAD, "base_sha": BASE, "number": 7, "policy_from": "base"}
+    return Change.model_validate(known | facts)
+
+
+def _spoil_link(root: Path) -> None:
+    (root / "rounds" / "more").symlink_to("/etc")
+
+
+def _spoil_json(root: Path) -> None:
+    (root / store.RECORDING).write_text("[" * 100_000)
+
+
+def _spoil_nothing(root: Path) -> None:
+    (root / store.RECORDING).unlink()
+
+
+HOSTILE: dict[str, Callable[[Job], object]] = {
+    "looser limits": lambda job: job.evidence(configure=_loose),
+    "another gate": lambda job: job.evidence(configure=_other_gate),
+    "another commit": lambda job: job.evidence(change=_change(head_sha=sha("other"))),
+    "another repository": lambda job: job.evidence(change=_change(repository="mallory/repo")),
+    "a link to the machine": lambda job: _spoil_link(job.evidence().root),
+    "absurd JSON": lambda job: _spoil_json(job.evidence().root),
+    "no recording": lambda job: _spoil_nothing(job.evidence().root),
+    "no artifact at all": lambda job: None,
+}
+
+
+@pytest.mark.parametrize("spoil", HOSTILE.values(), ids=list(HOSTILE))
+def test_a_hostile_artifact_becomes_an_error_and_nothing_else(job: Job, spoil: Callable[[Job], object]) -> None:
+    spoil(job)
+    code = job.run("publish", "workflow_run", after())
+    assert code not in (ExitCode.PASS, ExitCode.REJECT)
+    assert job.statuses() == [(CONTEXT, "error")]
+    assert "PASS" not in job.output()
+
+
+def test_the_number_of_another_pull_request_publishes_nothing(job: Job) -> None:
+    job.evidence()
+    job.fake.world.add_pull(8, head_ref="other")
+    assert job.run("publish", "workflow_run", after(), number="8") == ExitCode.USAGE
+    assert job.statuses() == []
+
+
+def test_without_a_gate_at_the_base_nothing_is_published(job: Job) -> None:
+    job.evidence()
+    job.fake.world.files = {BASE: {"README.md": "x"}}
+    assert job.run("publish", "workflow_run", after()) == ExitCode.USAGE
+    assert job.statuses() == []
+
+
+# ---------------------------------------------------------------- command
+
+
+def comment(body: str, author: str, fake: FakeGitHub) -> dict[str, object]:
+    row = fake.world.add_comment(7, body, author=author)
+    return {
+        "action": "created",
+        "repository": {"full_name": "octo/repo", "default_branch": "main"},
+        "issue": {"number": 7, "pull_request": {"url": "x"}},
+        "comment": {"id": row.id, "body": body, "user": {"login": author}},
+    }
+
+
+def test_an_accepted_command_hands_over_the_sha_and_shows_that_it_runs(job: Job) -> None:
+    said = comment(f"/servegate run {HEAD}", "writer", job.fake)
+    assert job.run("command", "issue_comment", said) == ExitCode.PASS
+    assert HEAD in job.output()
+    assert job.statuses() == [(CONTEXT, "pending")]
+    assert not (job.folder / "state").exists() or HEAD not in (job.folder / "state").read_text()
+
+
+@pytest.mark.parametrize(
+    ("body", "author"),
+    [(f"/servegate run {HEAD}", "reader"), (f"/servegate run {sha('old')}", "writer")],
+    ids=["a reader", "an old sha"],
+)
+def test_a_refused_command_hands_over_nothing(job: Job, body: str, author: str) -> None:
+    job.run("command", "issue_comment", comment(body, author, job.fake))
+    assert HEAD not in job.output()
+    assert job.statuses() == []
+
+
+def test_the_publishing_job_of_a_command_needs_no_second_command(job: Job) -> None:
+    job.evidence()
+    said = comment(f"/servegate run {HEAD}", "writer", job.fake)
+    assert job.run("publish", "issue_comment", said, sha=HEAD, number="7") == ExitCode.PASS
+    assert job.statuses() == [(CONTEXT, "success")]
+    assert job.fake.world.reactions == []
+
+
+def test_a_checkout_of_another_commit_is_not_measured(job: Job) -> None:
+    (job.folder / ".servegate.yml").write_text(job.fake.world.files[BASE][".servegate.yml"])
+    (job.folder / ".git").mkdir()
+    (job.folder / ".git" / "HEAD").write_text(BASE + "\n")
+    said = comment(f"/servegate run {HEAD}", "writer", job.fake)
+    assert job.run("run", "issue_comment", said, sha=HEAD) == ExitCode.USAGE
+    assert "the checkout holds" in job.log
+    assert "success" not in [state for _, state in job.statuses()]
