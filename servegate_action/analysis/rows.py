@@ -43,9 +43,9 @@ def rows(findings: Findings) -> tuple[Row, ...]:
 
 
 def _row(number: int, lines: Sequence[RowLine], notes: Iterable[str] = ()) -> Row:
-    """The worst line first, otherwise as given; the row stands as its worst line that decides anything."""
-    ordered = sorted(lines, key=lambda line: WORST_FIRST.index(line.mark))
-    first = ordered[0]
+    """What is bad, then what is open, leads; else the row's own number does. The row stands as its first line."""
+    worst = min(lines, key=lambda line: WORST_FIRST.index(line.mark))
+    first = worst if worst.mark in (Mark.BAD, Mark.OPEN) else lines[0]
     rest = [line for line in lines if line is not first]
     return Row(number=number, title=TITLES[number - 1], mark=first.mark, lines=(first, *rest), notes=tuple(notes))
 
@@ -120,7 +120,17 @@ def _tokens(findings: Findings) -> Body:
         lines.append(effective.line())
     lines += [sight.line() for sight in findings.sights.get(2, ())]
     lines += check_lines(findings, {"failed_share": "failed requests"})
-    return lines, ["cells weigh in the mix by their share of the requests; the mix is the time that those take"]
+    return lines, [
+        "cells weigh in the mix by their share of the requests; the mix is the time that those take",
+        *_machine_hours(findings),
+    ]
+
+
+def _machine_hours(findings: Findings) -> list[str]:
+    """What stands for a GPU where there is none."""
+    if findings.recording.accelerator == "nvidia":
+        return []
+    return ["without a GPU, a GPU-hour or GPU-second here is one of the whole machine"]
 
 
 def _utilization(findings: Findings) -> Body:
@@ -172,7 +182,10 @@ def _cost(findings: Findings) -> Body:
     comparison = findings.money.comparison
     if isinstance(comparison, Absent):
         lines += [sight.line() for sight in findings.sights.get(6, ())]
-        return [*lines, *check_lines(findings, {"capacity": "traffic served"})], [f"no line item: {comparison.absent}"]
+        return [*lines, *check_lines(findings, {"capacity": "traffic served"})], [
+            f"no line item: {comparison.absent}",
+            *_machine_hours(findings),
+        ]
     lines += [sight.line() for sight in _bill_sights(comparison)]
     lines += [sight.line() for sight in findings.sights.get(6, ())]
     lines += check_lines(findings, {"capacity": "traffic served"})
@@ -181,6 +194,7 @@ def _cost(findings: Findings) -> Body:
         f"baseline: {comparison.baseline.idle_policy}; candidate: {comparison.candidate.idle_policy}",
         comparison.break_even_sentence,
         *comparison.notes,
+        *_machine_hours(findings),
         *(f"{side}: {one.poisson_check}" for side, one in _sides(comparison) if one.poisson_check),
     ]
     return lines, notes

@@ -197,7 +197,7 @@ def _telemetry(recording: Recording, evidence: Evidence) -> HardCheck:
         findings,
         good="no throttling, no memory error, no foreign process was seen"
         if recording.accelerator == "nvidia"
-        else "recorded",
+        else "a CPU has no counters that would tell",
         advice="free and cool the accelerator, check that the sampler can reach it, and measure again",
     )
 

@@ -213,7 +213,8 @@ def test_row_3_names_the_counter_and_says_why_it_is_not_gated() -> None:
     cpu = row(judged(on_cpu()), 3)
     assert cpu.notes[0] == "counter: CPU share of the stack's process tree"
     assert cpu.notes[1].startswith("CPU utilization: an idle core is not an idle GPU")
-    assert "CPU utilization" in labels(cpu)
+    assert cpu.lines[0].label == "CPU utilization"
+    assert cpu.mark is Mark.INFO
 
 
 def test_row_3_says_when_there_is_no_counter() -> None:
@@ -226,6 +227,13 @@ def test_row_3_says_when_there_is_no_counter() -> None:
     )
     notes = row(judge(built.config, built.recording.model_copy(update={"telemetry": silent}), {}), 3).notes
     assert notes == ("no counter: not supported", "vGPU")
+
+
+def test_on_a_cpu_the_rows_say_what_a_gpu_hour_is() -> None:
+    note = "without a GPU, a GPU-hour or GPU-second here is one of the whole machine"
+    assert all(note in row(judged(on_cpu()), number).notes for number in (2, 6))
+    assert note in row(judged(on_cpu(cost=True, electricity=False)), 6).notes
+    assert not any(note in one.notes for one in judged(passing()).rows)
 
 
 def test_row_4_keeps_prefill_apart_and_shows_each_user_s_pace() -> None:
