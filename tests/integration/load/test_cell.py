@@ -65,9 +65,7 @@ def test_closed_loop_hands_slots_over_in_planned_order() -> None:
     for slot in range(3):
         own = [request for request in requests if request.slot == slot]
         assert all(later.scheduled_ns == earlier.end_ns for earlier, later in pairwise(own))
-    run_ = result.run
     assert max(in_flight_at(requests, request.sent_ns or 0) for request in requests) == 3
-    assert in_flight_at(requests, (run_.steady_start_ns + run_.steady_end_ns) // 2) >= 2
     assert server.connections == 3 + 2  # one for each slot; one each for /metrics before and after
     assert server.open == 0
     assert all(request.connection_reused for request in requests[3:])
@@ -90,7 +88,7 @@ def test_a_cell_that_never_fills_its_slots_has_an_empty_window() -> None:
 
 
 def test_open_loop_sends_on_schedule_even_when_answers_are_late() -> None:
-    slow = replace(QUICK, first_ns=150 * MS)
+    slow = replace(QUICK, first_ns=500 * MS)
     due = [number * 10 * MS for number in range(20)]
     requests = tuple(replace(r, due_ns=when) for r, when in zip(same_requests(20), due, strict=True))
     with scripted({"default": slow.script()}) as server:
@@ -100,7 +98,7 @@ def test_open_loop_sends_on_schedule_even_when_answers_are_late() -> None:
     assert [later.scheduled_ns - earlier.scheduled_ns for earlier, later in pairwise(done)] == [10 * MS] * 19
     assert all((request.sent_ns or 0) >= request.scheduled_ns for request in done)
     first_end = min(request.end_ns for request in done)
-    assert sum((request.sent_ns or 0) < first_end for request in done) > 8  # nobody waited for an answer
+    assert sum((request.sent_ns or 0) < first_end for request in done) > 10  # nobody waited for an answer
     assert all(request.slot is None for request in done)
 
 
