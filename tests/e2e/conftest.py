@@ -1,4 +1,4 @@
-"""A container engine, the two images and a runner of actions, each started once and only when a test asks for it."""
+"""A container engine, the two images, a runner of actions and a pull request: made when a test asks for them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.world import ROOT, Engine, Runner, find_runner_python
+from tests.e2e.desk import NUMBER, Desk, pull_request
+from tests.e2e.world import ROOT, Engine, Job, Runner, find_runner_python
+from tests.support.fake_github import FakeGitHub, World, serving, sha
 
 PRINTED = re.compile(r"(\w+)=(\S+)")
 
@@ -48,12 +50,12 @@ def image(engine: Engine) -> str:
 
 @pytest.fixture(scope="session")
 def llama_image(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A real engine as a container image."""
+    """A real engine as a container image. Its name says what it is, as the names of the engines' own images do."""
     context = tmp_path_factory.mktemp("llama")
     for file in (*(ROOT / "tests/e2e/llama").iterdir(), ROOT / "requirements/demo.txt"):
         shutil.copy(file, context)
-    engine.docker("build", "-t", "servegate-e2e-llama", str(context))
-    return "servegate-e2e-llama"
+    engine.docker("build", "-t", "servegate-e2e/llama.cpp", str(context))
+    return "servegate-e2e/llama.cpp"
 
 
 @pytest.fixture
@@ -67,3 +69,33 @@ def runner(engine: Engine, image: str, tmp_path: Path) -> Runner:
     return Runner(
         program=Path(program), python=find_runner_python(), engine=engine, image=image, work=tmp_path / "work"
     )
+
+
+@pytest.fixture
+def network(engine: Engine) -> Iterator[tuple[str, str]]:
+    """A network as the runner makes one for a job, and the address of this machine on it."""
+    name = "servegate-e2e"
+    if name in engine.networks():
+        engine.docker("network", "rm", name)
+    engine.docker("network", "create", name)
+    gateway = engine.docker("network", "inspect", name, "--format", "{{(index .IPAM.Config 0).Gateway}}")
+    yield name, gateway
+    engine.docker("network", "rm", "--force", name)
+
+
+@pytest.fixture
+def desk(runner: Runner, network: tuple[str, str]) -> Iterator[Desk]:
+    """A pull request whose job runs here, in front of a GitHub of its own."""
+    name, gateway = network
+    world = World()
+    world.add_pull(NUMBER)
+    world.branches["main"] = world.pulls[NUMBER].base_sha
+    with serving(FakeGitHub(world), host="0.0.0.0", name=gateway) as fake:
+        job = Job(
+            inputs={"github-token": "t0ken-of-the-job"},
+            payload=pull_request(world),
+            environment={"GITHUB_SHA": sha("merge"), "GITHUB_REPOSITORY": world.repository},
+            api_url=fake.url,
+            network=name,
+        )
+        yield Desk(runner, fake, job)

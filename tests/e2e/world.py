@@ -60,6 +60,12 @@ class Engine:
         """Names of all networks."""
         return set(self.docker("network", "ls", "--format", "{{.Name}}").split())
 
+    def launched(self) -> set[str]:
+        """Names of all containers and networks that carry servegate's label: what a run starts, and should remove."""
+        containers = self.docker("ps", "--all", "--filter", "label=servegate.run", "--format", "{{.Names}}")
+        networks = self.docker("network", "ls", "--filter", "label=servegate.run", "--format", "{{.Name}}")
+        return {*containers.split(), *networks.split()}
+
     def loses_exit_codes(self, image: str) -> bool:
         """Whether `run --rm` answers 0 whatever the container answered, as Podman 4.3's Docker API does."""
         done = self._run("run", "--rm", "--entrypoint", "sh", image, "-c", "exit 4")

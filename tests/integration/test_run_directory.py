@@ -12,10 +12,9 @@ from markdown_it import MarkdownIt
 
 from servegate_action import gate, store
 from servegate_action.analysis.judgement import Word
-from servegate_action.config.load import dump
 from servegate_action.errors import CannotMeasure, ExitCode, RecordingUnreadable, VerificationFailed
 from servegate_action.store import RunDirectory
-from tests.support import recordings
+from tests.support import recordings, run_directories
 from tests.support.recordings import Scene
 
 SCENES: list[tuple[Callable[[], Scene], Word]] = [
@@ -31,17 +30,7 @@ SCENES: list[tuple[Callable[[], Scene], Word]] = [
 
 def record(scene: Scene, root: Path) -> RunDirectory:
     """Write a made-up run as measuring would have."""
-    built = recordings.build(scene)
-    directory = RunDirectory.create(root)
-    directory.write_text(store.CONFIG, dump(built.config))
-    directory.write_lines(store.WORKLOAD, ["{}"])
-    directory.write_recording(built.recording)
-    for name, data in built.data.items():
-        files = directory.launch(name)
-        directory.append_requests(files, data.requests)
-        lines = [data.telemetry.model_dump_json(), *(sample.model_dump_json() for sample in data.samples)]
-        files.telemetry.write_text("\n".join(lines) + "\n")
-    return directory
+    return run_directories.record(recordings.build(scene), root)
 
 
 @pytest.fixture(scope="module")

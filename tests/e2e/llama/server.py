@@ -1,14 +1,12 @@
-"""llama.cpp's own server inside a container: `server.py MODEL.gguf --port 8080 --threads 2 --parallel 4 --ctx 512`.
+"""llama.cpp's own server inside a container: `--model FILE.gguf --port 8080 --threads 2 --parallel 4 --ctx 512`.
 
-It misbehaves on request, so that a gate can be seen to fail: `--die-after SECONDS` leaves while it is being measured,
-`--refuse` never starts. Otherwise like the demo's stack, but reachable from the container's network.
+The flags are named as llama.cpp's server names them. Like the demo's stack, but reachable from the container's network.
 """
 
 from __future__ import annotations
 
 import argparse
 import signal
-import sys
 import threading
 
 import xllamacpp
@@ -16,19 +14,16 @@ import xllamacpp
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("model")
-    parser.add_argument("--port", type=int, default=8080)
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--alias", required=True)
+    parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--parallel", type=int, default=4)
     parser.add_argument("--ctx", type=int, default=512)
-    parser.add_argument("--die-after", type=float)
-    parser.add_argument("--refuse", action="store_true")
     told = parser.parse_args()
-    if told.refuse:
-        sys.exit("::error::this stack refuses to start ##[error]really")
     params = xllamacpp.CommonParams()
     params.model.path = told.model
-    params.model_alias = {"smollm2"}
+    params.model_alias = {told.alias}
     params.hostnames = ["0.0.0.0"]
     params.port = told.port
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = told.threads
@@ -50,9 +45,7 @@ def main() -> None:
         signal.signal(number, lambda *_: ended.set())
     server = xllamacpp.Server(params)
     print(f"listening on {server.listening_address}", flush=True)
-    if ended.wait(told.die_after):
-        sys.exit(0)
-    sys.exit("leaving, as told")
+    ended.wait()
 
 
 main()

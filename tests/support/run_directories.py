@@ -1,0 +1,24 @@
+"""Run directories on disk, as measuring would have left them, from made-up runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from servegate_action import store
+from servegate_action.config.load import dump
+from servegate_action.store import RunDirectory
+from tests.support.recordings import Built
+
+
+def record(built: Built, root: Path) -> RunDirectory:
+    """Write a made-up run: configuration, recording, requests and telemetry of every launch; no verdict yet."""
+    directory = RunDirectory.create(root)
+    directory.write_text(store.CONFIG, dump(built.config))
+    directory.write_lines(store.WORKLOAD, ["{}"])
+    directory.write_recording(built.recording)
+    for name, data in built.data.items():
+        files = directory.launch(name)
+        directory.append_requests(files, data.requests)
+        lines = [data.telemetry.model_dump_json(), *(sample.model_dump_json() for sample in data.samples)]
+        files.telemetry.write_text("\n".join(lines) + "\n")
+    return directory
