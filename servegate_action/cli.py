@@ -9,7 +9,7 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -231,6 +231,30 @@ def calibrate(world: World, *, config_name: str, output: str, rounds: int, as_js
         world.out.print(noise.table(found))
         world.out.print(f"evidence: {world.folder / output}; later runs on this machine use it by themselves")
     return ExitCode.PASS
+
+
+@main.command(epilog=_example("servegate load http://127.0.0.1:8000 --concurrency 16 --requests 400"))
+@click.argument("url")
+@click.option("--concurrency", type=click.IntRange(1), help="Requests in flight (closed loop).")
+@click.option("--rate", type=click.FloatRange(0, min_open=True), help="Mean arrivals per second (open loop, Poisson).")
+@click.option("--trace", type=click.Path(path_type=Path), help="Arrivals and lengths to replay (JSONL or CSV).")
+@click.option("--requests", default=100, show_default=True, type=click.IntRange(1), help="Measured requests.")
+@click.option("--prompt-tokens", default=256, show_default=True, type=click.IntRange(1))
+@click.option("--output-tokens", default=128, show_default=True, type=click.IntRange(1))
+@click.option("--seed", default=0, show_default=True, type=click.IntRange(0))
+@click.option("--api", default="completions", show_default=True, type=click.Choice(["completions", "chat"]))
+@click.option("--model", "served_model", help="Name of the model in requests.  [default: the first that is served]")
+@click.option("--api-key-env", help="Name of the variable that holds the bearer token.")
+@click.option("--processes", type=click.IntRange(1), help="Client processes.  [default: as many as it takes]")
+@click.option("--certify/--no-certify", default=True, show_default=True, help="Measure the client itself afterwards.")
+@click.option("--json", "summary_file", type=click.Path(path_type=Path), help="Write the summary as JSON.")
+@click.option("--requests-out", type=click.Path(path_type=Path), help="Write one line of JSON per request.")
+@_world
+def load(world: World, /, **given: Any) -> int:  # noqa: ANN401 - click's words become a typed record at once
+    """Run the load generator alone against one URL: every token stamped, nothing judged."""
+    from servegate_action import bench
+
+    return bench.load(world, bench.Asked(**given))
 
 
 # ---------------------------------------------------------------- configuration
