@@ -157,6 +157,10 @@ def test_only_an_ordinary_token_event_becomes_a_scanner(event: dict[str, object]
         (completion_event("x"), {**completion_event("x"), "error": "boom"}),
         (completion_event("x", usage=None), completion_event("x", usage={"completion_tokens": 5})),
         (chat_event({"content": "x"}), chat_event({"reasoning_content": "x"})),
+        (chat_event({"content": "", "reasoning": "x"}), chat_event({"content": "y", "reasoning": "x"})),
+        (completion_event("x", finish=""), completion_event("x", finish="abort")),
+        (completion_event("x"), completion_event("x") | {"object": "error"}),
+        (completion_event("x", error=""), completion_event("x", error="boom")),
         (
             chat_event({"content": "x", "reasoning_content": None}),
             chat_event({"content": "x", "reasoning_content": "y"}),
