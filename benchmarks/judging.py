@@ -7,7 +7,7 @@ the replicas of a stack that scales to zero, for the cost of its idle time.
 
 Writes a made-up run in the form of the run directory (one gzip member of JSON lines per cell, telemetry lines,
 `recording.json`) to a temporary folder, then reads, judges and lays it out from a fresh process, as `servegate judge`
-does, and prints seconds by step, and the peak of resident memory. Exits with 1 when a bound is broken.
+does, and prints seconds of one core by step, and the peak of resident memory. Exits with 1 when a bound is broken.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ def main() -> int:
         bounds = ["--bound-seconds", str(options.bound_seconds), "--bound-mb", str(options.bound_mb)]
         command = [sys.executable, "-m", "benchmarks.judging", "--judge", folder, *bounds]
         judged = subprocess.run(command, check=False).returncode
-    return judged or int(not _replay(options.bound_seconds))
+    replayed = _replay(options.bound_seconds)
+    return judged or int(not replayed)
 
 
 def _write(folder: Path, *, requests: int, events: int) -> None:
@@ -82,9 +83,9 @@ def _replay(bound_seconds: float) -> bool:
     good = True
     for replicas, service_s in ((1, 0.04), (4, 0.16)):
         life = Lifecycle(service_s, replicas=replicas, idle_timeout_s=2.0, cold_starts_s=(8.0, 9.0))
-        start = time.perf_counter()
+        start = time.process_time()
         shares = replay(arrivals, life, random=np.random.default_rng(2))
-        seconds = time.perf_counter() - start
+        seconds = time.process_time() - start
         good = good and seconds <= bound_seconds
         print(
             f"{arrivals.seconds.size:,} arrivals, {replicas} replica(s): {seconds:.2f} s (bound {bound_seconds:g}), "
@@ -108,15 +109,16 @@ def _read(folder: Path) -> tuple[Config, Recording, dict[str, LaunchData]]:
 
 
 def _judge(folder: Path, bound_seconds: float, bound_mb: float) -> int:
-    times = [time.perf_counter()]
+    wall = time.perf_counter()
+    times = [time.process_time()]
     config, recording, data = _read(folder)
-    times.append(time.perf_counter())
+    times.append(time.process_time())
     judgement = judge(config, recording, data)
-    times.append(time.perf_counter())
+    times.append(time.process_time())
     csv = trace_csv(recording, data)
-    times.append(time.perf_counter())
+    times.append(time.process_time())
     texts = [judgement.model_dump_json(), comment(judgement), summary(judgement), page(judgement)]
-    times.append(time.perf_counter())
+    times.append(time.process_time())
     requests = sum(len(launch.requests) for launch in data.values())
     events = sum(len(request.token_ns) for launch in data.values() for request in launch.requests)
     total = times[-1] - times[0]
@@ -126,7 +128,9 @@ def _judge(folder: Path, bound_seconds: float, bound_mb: float) -> int:
     print(
         f"read {steps[0]}, judge {steps[1]}, trace {steps[2]} ({len(csv):,} B), report {steps[3]} ({sum(map(len, texts)):,} B)"
     )
-    print(f"total {total:.2f} s (bound {bound_seconds:g}), peak {peak_mb:.0f} MB (bound {bound_mb:g})")
+    print(
+        f"total {total:.2f} s of one core (bound {bound_seconds:g}), {time.perf_counter() - wall:.2f} s by the clock, peak {peak_mb:.0f} MB (bound {bound_mb:g})"
+    )
     return 0 if total <= bound_seconds and peak_mb <= bound_mb else 1
 
 
