@@ -240,7 +240,7 @@ def _too_low(metric: MetricNoise, limit: Limit, looks: Sequence[int]) -> str | N
     scale, unit = (1.0, " points") if limit.unit == "points" else (100.0, " %")
     return (
         f"{headline.name(metric.key)}: limit {limit.value * scale:.3g}{unit} is below this runner's floor "
-        f"{floor * scale:.2g}{unit} at {looks[-1]} rounds"
+        f"{floor * scale:.{0 if floor * scale >= 10.0 else 1}f}{unit} at {looks[-1]} rounds"
     )
 
 

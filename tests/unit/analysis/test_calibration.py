@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -133,6 +134,12 @@ def test_a_limit_below_the_floor_is_warned_of_before_measuring() -> None:
     assert first.startswith("p95 TTFT cell/1: limit 2 % is below this runner's floor ")
     assert first.endswith(" % at 8 rounds")
     assert ways_out == calibration.WAYS_OUT
+
+
+def test_a_floor_beyond_all_limits_is_written_as_people_write_it() -> None:
+    tight = [(MetricKey(metric=TTFT, cell="cell/1"), Limit(value=0.02))]
+    first, _ = warnings(made(cells(sd=0.2)), tight, runner=RUNNER, looks=LOOKS)
+    assert re.search(r"floor 1\d\d % at 8 rounds$", first)
 
 
 def test_limits_above_the_floor_cause_no_word() -> None:
