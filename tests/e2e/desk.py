@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -102,8 +103,7 @@ class Desk:
 
 def rows_of(comment: str) -> list[int]:
     """The numbers of the checklist's rows, in the order in which the comment has them; what is folded is something else."""
-    lines = comment.partition("<details>")[0].splitlines()
-    return [row for line in lines for row in ROWS if line.startswith(f"| {row} ")]
+    return [int(row) for row in re.findall(r"^\| (\d)\s", comment.partition("<details>")[0], re.MULTILINE)]
 
 
 def notes(ended: Ended) -> str:
