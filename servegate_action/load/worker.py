@@ -55,23 +55,28 @@ def main() -> int:
     start = control.readline()
     if not start:
         return 0
-    cpu_ns = _run(engine, start_ns=int(start), pipe=pipe)
+    cpu_ns = _run(engine, spill, start_ns=int(start), pipe=pipe)
     if engine.orphaned:
         return 1
     _report(engine, spill, pipe=pipe, cpu_ns=cpu_ns)
     return 0
 
 
-def _run(engine: Engine, *, start_ns: int, pipe: BinaryIO) -> int:
+def _run(engine: Engine, spill: Spill, *, start_ns: int, pipe: BinaryIO) -> int:
     """Run the round with the collector off; returns the CPU time it took, ns."""
     engine.watch(sys.stdin.fileno())
     progress = _Progress(engine, pipe.fileno())
+
+    def on_tick(now_ns: int) -> None:
+        spill.relieve()
+        progress(now_ns)
+
     gc.collect()
     gc.freeze()
     gc.disable()
     before_ns = time.process_time_ns()
     try:
-        engine.run(start_ns, progress)
+        engine.run(start_ns, on_tick)
     finally:
         engine.close()
     return time.process_time_ns() - before_ns
