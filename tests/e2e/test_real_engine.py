@@ -22,19 +22,22 @@ from tests.e2e.world import Engine
 
 
 def gate_file(image: str, model: str) -> str:
-    """One thread against two. The limits are wide: two rounds on a shared CPU tell little more than that it works."""
+    """A change of one flag. The limits are wide: two rounds on a shared CPU tell little more than that it works.
 
-    def stack(label: str, threads: int) -> str:
-        flags = f'[--model, /model/{model}, --alias, smollm2, --port, "{{port}}", --threads, "{threads}"'
+    One thread each: two that wait for each other crawl on a machine whose second core is taken.
+    """
+
+    def stack(label: str, context: int) -> str:
+        flags = f'[--model, /model/{model}, --alias, smollm2, --port, "{{port}}", --threads, "1"'
         return f"""\
     label: {label}
     container:
       image: {image}
       allow_tag: true
-      command: {flags}, --parallel, "4", --ctx, "256"]
+      command: {flags}, --parallel, "4", --ctx, "{context}"]
       volumes: ["./model:/model:ro"]
       shm_size: 64m
-    ready_timeout_s: 120
+    ready_timeout_s: 300
     stop_timeout_s: 5
 """
 
@@ -44,9 +47,9 @@ gate: smollm2
 model: {{name: smollm2, path: model/{model}, quantization: q4_1, batch_size: 4}}
 stacks:
   baseline:
-{stack("one thread", 1)}
+{stack("short context", 256)}
   candidate:
-{stack("two threads", 2)}
+{stack("long context", 512)}
 workload:
   seed: 7
   cells: [{{name: chat, prompt_tokens: 8, output_tokens: 6, concurrency: 2, requests: 80}}]
