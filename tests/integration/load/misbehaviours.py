@@ -19,7 +19,7 @@ from tests.support.scripted_server.script import (
 )
 
 N = 8
-GAP = 5 * MS
+GAP = 20 * MS
 FIRST = 30 * MS
 GOOD = Answer(tokens=N, first_ns=FIRST, gap_ns=GAP)
 FINISH = Part(0, sse(completion_event("", finish="length")))
@@ -116,7 +116,7 @@ FINE: dict[str, Script] = {
     "usage inside the finish event": stream(
         Part(0, sse(completion_event("", finish="length", usage=usage_of(5, N)))), DONE
     ),
-    "late empty finish event": stream(replace(FINISH, gap_ns=60 * MS), USAGE, DONE),
+    "late empty finish event": stream(replace(FINISH, gap_ns=10 * GAP), USAGE, DONE),
     "finish reason on the last token": stream(
         USAGE, DONE, tokens=[*GOOD.token_parts()[:-1], Part(GAP, sse(completion_event(" z", finish="length")), 1)]
     ),

@@ -11,6 +11,10 @@ from servegate_action.records import Absent, TokenSource
 from tests.integration.load.measuring import Seen, measure
 from tests.integration.load.misbehaviours import COALESCED, FAILURES, FINE, FIRST, GAP, HEAVY, SINGLE, UNCOUNTED, N
 
+TRIES = 6
+RECUT = ("cut in odd places", "multi-byte characters cut")
+"""Pieces 2 ms apart, whatever the tokens' gap."""
+
 
 def key(name: str) -> str:
     """A script's name as it may stand in a prompt."""
@@ -19,10 +23,19 @@ def key(name: str) -> str:
 
 @pytest.fixture(scope="module")
 def seen() -> Seen:
-    """All scripts at once, each on its own connection."""
+    """All scripts at once, each on its own connection.
+
+    Measured again when the machine kept the client from its turn for longer than a gap, which the client itself tells:
+    tokens shared a read that were sent apart, or reads came without a stamp.
+    """
     failing = {name: script for name, (script, _) in FAILURES.items()}
-    scripts = FINE | UNCOUNTED | SINGLE | COALESCED | failing
-    return measure({key(name): script for name, script in scripts.items()})
+    scripts = {key(name): script for name, script in (FINE | UNCOUNTED | SINGLE | COALESCED | failing).items()}
+    for _ in range(TRIES):
+        found = measure(scripts)
+        shared = sum(found.by_name[key(name)].coalesced_reads for name in FINE if name not in RECUT)
+        if not shared and not found.result.run.client.reads_without_kernel_stamp:
+            return found
+    pytest.fail(f"{TRIES} times this machine kept the client from reading within {GAP / 1e6:g} ms")
 
 
 @pytest.mark.parametrize("name", FINE)
@@ -45,7 +58,7 @@ def test_floods_of_bytes_are_read_exactly() -> None:
         assert all(stamp >= sent for stamp, sent in zip(request.token_ns, truth, strict=True))
 
 
-@pytest.mark.parametrize("name", [name for name in FINE if name != "cut in odd places"])
+@pytest.mark.parametrize("name", [name for name in FINE if name not in RECUT])
 def test_time_per_output_token_is_the_servers_own(seen: Seen, name: str) -> None:
     request = seen.by_name[key(name)]
     truth = seen.truth(key(name))

@@ -44,6 +44,12 @@ def test_scan_and_parser_agree_on_every_misbehaviour(name: str) -> None:
     assert same(read(pieces, reader=warmed(), closed=closed), slow)
 
 
+@pytest.mark.parametrize("name", [name for name in FAILURES if FAILURES[name][0].end == "keep"])
+def test_what_is_no_whole_answer_says_why(name: str) -> None:
+    script, words = FAILURES[name]
+    assert words in str(read([step.data for step in script.steps]).error)
+
+
 @settings(max_examples=300)
 @given(st.data())
 def test_scan_and_parser_agree_on_damaged_streams(data: st.DataObject) -> None:
