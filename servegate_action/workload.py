@@ -29,6 +29,9 @@ NONCE_WORDS = 4
 HASH_BLOCK_TOKENS = 512
 """Tokens that one `hash_ids` entry of a Mooncake trace stands for (its README)."""
 
+LEAST_TOKENS_PER_WORD = 0.1
+"""Below this a server's count of tokens does not follow the text: common words are one token or more."""
+
 _MAX_PROBLEMS = 20
 
 
@@ -180,12 +183,18 @@ def calibration_texts(workload: Workload) -> tuple[str, ...]:
 
 
 def fit_lengths(texts: Sequence[str], tokens: Sequence[int]) -> LengthFit:
-    """Least-squares line through (words, tokens). One text alone, or equal lengths, fix the offset at 0."""
+    """Least-squares line through (words, tokens). One text alone, or equal lengths, fix the offset at 0.
+
+    A server whose count does not grow with the text (it counts nothing, or always the same) teaches nothing: one token a
+    word is assumed, and the recorded counts show it.
+    """
     words = np.array([len(text.split()) for text in texts], dtype=float)
     counted = np.array(tokens, dtype=float)
     if len(set(words.tolist())) < 2:
         return LengthFit(0.0, round(float(counted.mean() / words.mean()), 6))
     slope, offset = np.polyfit(words, counted, 1)
+    if slope < LEAST_TOKENS_PER_WORD:
+        return LengthFit()
     return LengthFit(round(float(offset), 3), round(float(slope), 6))
 
 
@@ -367,7 +376,7 @@ def _trace_cell(trace: config.Trace, seed: int, rows: Sequence[TraceRow], fit: L
         _trace_request(f"trace:{index:05d}", row, generator, seed, fit)
         for index, row in enumerate(window[: trace.warmup_requests] + window)
     )
-    warmup, measured = requests[: trace.warmup_requests], requests[trace.warmup_requests :]
+    warmup, measured = requests[: -len(window)], requests[-len(window) :]
     due = [round((row.t_ns - first) / trace.speedup) for row in window]
     seconds = max(due) / 1e9
     return PlannedCell(

@@ -253,7 +253,8 @@ def _method(recording: Recording, decision: Decision) -> str:
     return (
         f"Each round starts both stacks anew and replays the identical requests, in alternating order. Per metric the "
         f"log-ratio of each round (points for utilization) goes into a paired t-test, looked at after {looks} rounds, at "
-        f"level {decision.level:.4g} per look. A metric passes when the upper end of its interval is within its limit, so "
+        f"levels that rise with the look ({decision.level:.4g} at this one); the noise is estimated from the "
+        f"{decision.noise_from}. A metric passes when the upper end of its interval is within its limit, so "
         f"that a candidate which is worse than a limit passes at most 5 % of the time; a regression beyond a limit "
         f"rejects after Holm's correction over {decision.distinct} distinct metrics, so that an unchanged build is "
         f"rejected at most 5 % of the time over all metrics together."

@@ -123,6 +123,10 @@ def test_one_length_alone_fixes_the_slope_through_zero() -> None:
     assert workload.fit_lengths(["a b", "c d"], [3, 3]) == LengthFit(0.0, 1.5)
 
 
+def test_a_server_that_counts_every_prompt_the_same_teaches_nothing() -> None:
+    assert workload.fit_lengths(["a b c", "a b c d e f"], [5, 5]) == LengthFit()
+
+
 def test_the_digest_covers_prompts_times_and_fit() -> None:
     plain = workload.build(one_cell())
     assert plain.digest != workload.build(one_cell(), fit=LengthFit(1.0, 1.0)).digest
@@ -192,6 +196,12 @@ def test_a_trace_is_replayed_with_its_own_times() -> None:
     assert [request.output_tokens for request in cell.measured] == [6, 5, 7]
     assert cell.rate_per_second == pytest.approx(2 / 1.25)
     assert len(cell.warmup) == 2
+
+
+def test_a_trace_shorter_than_its_warm_up_warms_up_with_what_there_is() -> None:
+    (cell,) = workload.build(traced(warmup_requests=8), trace=workload.parse_trace(MOONCAKE, name="t")).cells
+    assert (len(cell.warmup), len(cell.measured)) == (3, 3)
+    assert cell.warmup[0].prompt != cell.measured[0].prompt
 
 
 def test_a_window_of_a_trace_starts_its_own_clock() -> None:
