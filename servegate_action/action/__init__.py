@@ -15,6 +15,7 @@ from servegate_action import __version__, gate, launch
 from servegate_action.action.policy import Gated, base_policy, gated, same_policy
 from servegate_action.action.publishing import (
     announce,
+    names_rejected,
     nothing,
     options_of,
     place_of,
@@ -101,7 +102,9 @@ def _run(step: Step) -> int:
     published = announce(step, said, where=where, options=options) if telling else None
     if not telling:
         step.summary(said.summary)
-    report_outputs(step, word=said.word or "", rejected=judgement.rejected if said.word else (), published=published)
+    report_outputs(
+        step, word=said.word or "", rejected=names_rejected(judgement) if said.word else (), published=published
+    )
     _keep(step, config.gate)
     if finished.failure is not None:
         raise finished.failure
@@ -172,7 +175,9 @@ def _publish(step: Step) -> int:
         raise
     said = verdict(step, judgement, language=base.report.language, failure=failure)
     published = announce(step, said, where=where, options=options)
-    report_outputs(step, word=said.word or "", rejected=judgement.rejected if said.word else (), published=published)
+    report_outputs(
+        step, word=said.word or "", rejected=names_rejected(judgement) if said.word else (), published=published
+    )
     if failure is not None:
         raise failure
     return judgement.word.exit_code

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 
 from servegate_action.action.step import Step, relative
-from servegate_action.analysis.judgement import Judgement
+from servegate_action.analysis.judgement import Judgement, Outcome, Word
 from servegate_action.config.models import Config
 from servegate_action.errors import ExitCode, ServegateError
 from servegate_action.github import publish
@@ -93,6 +93,19 @@ def announce(step: Step, finished: Finished, *, where: Where | None, options: Op
     if published.kept:
         step.job_log.line(f"comment: {published.kept}")
     return published
+
+
+def names_rejected(judgement: Judgement) -> tuple[str, ...]:
+    """What rejects, by name: metrics as `tpot_p95` or `tpot_p95 long/4`, and hard checks such as `failed_share chat/1`."""
+    if judgement.word is not Word.REJECT:
+        return ()
+    metrics = [str(one.key) for one in judgement.metrics if one.gated and one.outcome is Outcome.REJECT]
+    checks = [
+        f"{one.name} {one.cell}" if one.cell else one.name
+        for one in judgement.checks
+        if one.kind == "reject" and not one.ok
+    ]
+    return (*metrics, *checks)
 
 
 def report_outputs(step: Step, *, word: str, rejected: tuple[str, ...], published: Published | None) -> None:

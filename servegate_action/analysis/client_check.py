@@ -19,7 +19,8 @@ def certificate_check(recording: Recording, evidence: Evidence) -> list[HardChec
         return []
     findings = [
         f"at {one.concurrency} streams and {one.events_per_second:,.0f} events/s: stamp error p99 "
-        f"{one.stamp_error_p99_ns / NS_PER_MS:.2f} ms, dispatch lag p99 {one.dispatch_lag_p99_ns / NS_PER_MS:.2f} ms, "
+        f"{one.stamp_error_p99_ns / NS_PER_MS:.2f} ms, p95 TTFT error {one.ttft_error_p95_ns / NS_PER_MS:.2f} ms, dispatch "
+        f"lag p99 {one.dispatch_lag_p99_ns / NS_PER_MS:.2f} ms, {one.coalesced_read_share:.1%} of reads shared, "
         f"{one.cpu_share:.0%} of a core per process"
         for one in recording.certificates
         if not one.passed
