@@ -31,6 +31,7 @@ INTERVAL_NS: dict[Kind, int] = {"nvidia": 100_000_000, "cpu": 250_000_000}
 """On a CPU the sampler shares its cores with the stack, and the kernel counts CPU time in steps of 10 ms."""
 START_TIMEOUT_S = 60.0
 FLOOR_INTERVAL_NS = 100_000_000
+STATIC_TIMEOUT_S = 10.0
 STOP_TIMEOUT_S = 2.0
 SILENCE_S = 10.0
 """A driver that has not answered for so long has stopped answering; ordinary hiccups are below a second."""
@@ -314,9 +315,17 @@ def _ended(status: int | None) -> str:
     return f"killed by signal {-status}" if status < 0 else f"exit status {status}"
 
 
-def _static(path: Path) -> TelemetryStatic:
-    with path.open("rb") as file:
-        return TelemetryStatic.model_validate_json(file.readline())
+def _static(path: Path, *, within_s: float = STATIC_TIMEOUT_S) -> TelemetryStatic:
+    """The file's first line. It may still be arriving when the sampler already says, by another way, that it is ready."""
+    deadline = time.monotonic() + within_s
+    while True:
+        with path.open("rb") as file:
+            line = file.readline()
+        if line.endswith(b"\n"):
+            return TelemetryStatic.model_validate_json(line)
+        if time.monotonic() > deadline:
+            raise TelemetryUnavailable(f"the sampler's first line did not arrive whole within {within_s:.0f} s")
+        threading.Event().wait(0.01)
 
 
 def _samples(path: Path) -> list[TelemetrySample]:

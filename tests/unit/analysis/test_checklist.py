@@ -420,7 +420,8 @@ def test_reads_that_held_several_events_are_noted_per_side() -> None:
 def test_the_method_names_looks_level_and_both_error_rates() -> None:
     method = judged(passing()).method
     assert "looked at after 4, 6, 8 rounds" in method
-    assert f"level {judged(passing()).level:.4g} per look" in method
+    assert f"levels that rise with the look ({judged(passing()).level:.4g} at this one)" in method
+    assert "the noise is estimated from the " in method
     assert method.count("at most 5 %") == 2
 
 
