@@ -288,14 +288,18 @@ class RunningContainer:
         if self._container is None or self._removed:
             return
         try:
-            remove_container(self._container, patience_s=patience_s)
+            remove_container(self._container, patience_s=patience_s, ended=self._drain)
         except (Cancelled, KeyboardInterrupt):
             remove_container(self._container, patience_s=0.0)
             raise
         finally:
-            if self._output is not None:
-                self._output.close()
+            self._drain()
         self._removed = True
+
+    def _drain(self) -> None:
+        """Wait until the last lines are in the log."""
+        if self._output is not None:
+            self._output.close()
 
     def gone(self) -> bool:
         """Whether the engine no longer knows it."""

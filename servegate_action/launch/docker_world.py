@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import socket
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
@@ -287,8 +287,11 @@ def remove_network(network: Network) -> None:
             return
 
 
-def remove_container(container: Container, *, patience_s: float) -> None:
-    """Ask, wait, kill, and remove with its anonymous volumes. One that is gone is what was wanted."""
+def remove_container(container: Container, *, patience_s: float, ended: Callable[[], None] = lambda: None) -> None:
+    """Ask, wait, kill, and remove with its anonymous volumes. One that is gone is what was wanted.
+
+    `ended` is called between its end and its removal: an engine cuts off whoever still reads the output of what it removes.
+    """
     from docker.errors import APIError, NotFound
 
     with translated(f"the container {container.name} cannot be removed"):
@@ -297,6 +300,7 @@ def remove_container(container: Container, *, patience_s: float) -> None:
                 container.stop(timeout=round(patience_s))
             else:
                 _kill(container)
+            ended()
             container.remove(v=True, force=True)
         except NotFound:
             return
