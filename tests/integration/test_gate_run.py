@@ -280,5 +280,8 @@ def test_a_killed_run_can_be_judged_and_the_next_one_sweeps_up(bench: Bench) -> 
     assert verdict["word"] == "INCONCLUSIVE"
     rounds = {one.round for one in gate.directory.recording().launches if one.state is LaunchState.COMPLETE}
     assert 1 in rounds
-    bench.run(gate_of(stack("refuses at once", "--refuse"), stack("b", *SLOW)))
+    code, again = bench.run(gate_of(stack("refuses at once", "--refuse"), stack("b", *SLOW)))
+    assert code == ExitCode.CANNOT_MEASURE, again.text
+    assert "unknown flag --fast" in again.text, "the next run got as far as its own stack"
+    assert (bench.folder / "out.1").is_dir(), "the killed run's evidence is moved aside, never written over"
     assert bench.left() == []

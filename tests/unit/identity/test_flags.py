@@ -120,12 +120,12 @@ VOLUMES = ("/srv/models:/models:ro", "/srv/other:/models/deep", "cache:/root/.ca
         ("/models/deep/x.gguf", "/srv/other/x.gguf"),
         ("/root/.cache/x", None),
         ("/elsewhere", None),
-        ("/here/a", "/work/here/a"),
-        ("/wx", "/work/w/x"),
+        ("/here/a", "/job/here/a"),
+        ("/wx", "/job/w/x"),
     ],
 )
 def test_a_path_inside_is_translated_through_the_mounts(inside: str, outside: str | None) -> None:
-    found = host_path(PurePosixPath(inside), VOLUMES, Path("/work"))
+    found = host_path(PurePosixPath(inside), VOLUMES, Path("/job"))
     assert found == (Path(outside) if outside is not None else None)
 
 

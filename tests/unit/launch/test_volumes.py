@@ -43,9 +43,9 @@ def test_a_path_inside_of_the_action_becomes_the_hosts(text: str, source: str) -
 
 
 def test_on_the_host_a_path_stays_as_it_is() -> None:
-    assert only(Paths(Path("/work")), "weights/a:/m:ro") == Volume("/work/weights/a", "/m", read_only=True)
-    assert not only(Paths(Path("/work")), "/a:/m").read_only
-    assert not only(Paths(Path("/work")), "/a:/m:rw").read_only
+    assert only(Paths(Path("/job")), "weights/a:/m:ro") == Volume("/job/weights/a", "/m", read_only=True)
+    assert not only(Paths(Path("/job")), "/a:/m").read_only
+    assert not only(Paths(Path("/job")), "/a:/m:rw").read_only
 
 
 def test_a_bare_word_is_a_volume_of_the_engine() -> None:
@@ -78,7 +78,7 @@ def test_the_engines_socket_and_whatever_holds_it_is_refused(source: str) -> Non
 
 def test_the_usual_socket_is_refused_where_nothing_else_is_known() -> None:
     with pytest.raises(UsageError, match="socket"):
-        only(Paths(Path("/work")), "/run:/x")
+        only(Paths(Path("/job")), "/run:/x")
 
 
 def test_a_link_to_the_socket_is_refused(tmp_path: Path) -> None:
