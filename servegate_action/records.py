@@ -21,7 +21,9 @@ SCHEMA_VERSION = 1
 class Record(BaseModel):
     """Base of every record: immutable, and unknown keys are an error."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings", allow_inf_nan=False)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", ser_json_inf_nan="strings", allow_inf_nan=False, defer_build=True
+    )
 
 
 class Absent(Record):
