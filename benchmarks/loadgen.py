@@ -50,6 +50,7 @@ class Run:
     rss_mib: float
     wall_s: float
     wall_over_ideal_s: float | None
+    parsing_s: float | None = None
     note: str = ""
 
 
@@ -160,6 +161,7 @@ def judged(
         rss_mib=max(sample[2] for sample in usage.samples) / 2**20,
         wall_s=usage.wall_s,
         wall_over_ideal_s=usage.wall_s - point.ideal_s,
+        parsing_s=reported.parsing_s,
     )
 
 
@@ -172,16 +174,16 @@ def failed(client: Client, point: Point, usage: Usage, note: str) -> Run:
     """A run that gave nothing to compare."""
     return Run(
         *(client.name, point.concurrency, 0.0, None, None, None, None),
-        *(usage.cpu_s * 1000 / (point.total_tokens / 1000), 0.0, 0.0, usage.wall_s, None, note),
+        *(usage.cpu_s * 1000 / (point.total_tokens / 1000), 0.0, 0.0, usage.wall_s, None, None, note),
     )
 
 
 def lag_p99(out: Path, truth: Sequence[Mapping[str, object]], point: Point) -> float | None:
     """Ours only: |client's stamp − server's stamp| of every token, p99, ms. Requests are joined by the number in their prompt."""
-    path = out / "ours.json"
+    path = out / "requests.jsonl"
     if not path.exists():
         return None
-    ours = json.loads(path.read_text())["tokens"]
+    ours = {str(number): json.loads(line)["token_ns"] for number, line in enumerate(path.open())}
     theirs = {one["label"]: list(one["sent_ns"]) for one in truth}  # type: ignore[call-overload]
     lags = [
         abs(seen - sent) / 1e6
@@ -197,14 +199,14 @@ def lag_p99(out: Path, truth: Sequence[Mapping[str, object]], point: Point) -> f
 
 def table(runs: Sequence[Run]) -> Iterator[str]:
     """Markdown: medians over the repeats, and ratios to ours."""
-    yield "| client | c | CPU ms/1k in load | whole command | p95 TTFT error ms | p95 TPOT error ms | RSS MiB | wall − ideal s |"
-    yield "|---|---|---|---|---|---|---|---|"
+    yield "| client | c | CPU ms/1k in load | whole command | p95 TTFT error ms | p95 TPOT error ms | RSS MiB | wall − ideal s | of it parsing |"
+    yield "|---|---|---|---|---|---|---|---|---|"
     for concurrency in sorted({run.concurrency for run in runs}):
         for name in dict.fromkeys(run.client for run in runs):
             some = [run for run in runs if (run.client, run.concurrency) == (name, concurrency)]
             good = [run for run in some if not run.note]
             if not good:
-                yield f"| {name} | {concurrency} | " + (some[0].note if some else "not run") + " | | | | | |"
+                yield f"| {name} | {concurrency} | " + (some[0].note if some else "not run") + " | | | | | | |"
                 continue
             cells = [
                 middle([run.cpu_ms_per_1k_in_load for run in good], 1),
@@ -213,6 +215,7 @@ def table(runs: Sequence[Run]) -> Iterator[str]:
                 middle([run.tpot_error_ms for run in good], 4),
                 middle([run.rss_mib for run in good], 0),
                 middle([run.wall_over_ideal_s for run in good], 2),
+                middle([run.parsing_s for run in good], 2),
             ]
             yield f"| {name} | {concurrency} | " + " | ".join(cells) + " |"
 

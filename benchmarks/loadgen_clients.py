@@ -27,6 +27,7 @@ class Reported:
     ttft_p95_ms: float | None
     tpot_p95_ms: float | None
     completed: int | None
+    parsing_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +74,9 @@ def _ours(_: Path, url: str, point: Point, out: Path) -> list[str]:
 
 def _read_ours(out: Path) -> Reported:
     told = _only(out, "ours.json")
-    return Reported(_number(told, "ttft_p95_ms"), _number(told, "tpot_p95_ms"), int(_number(told, "completed") or 0))
+    parsing_ns = _number(told, "client", "parse_cpu_ns") or 0.0
+    ttft, tpot, completed = (_number(told, name) for name in ("ttft_p95_ms", "tpot_p95_ms", "completed"))
+    return Reported(ttft, tpot, int(completed or 0), parsing_ns / 1e9)
 
 
 # ---------------------------------------------------------------- peers

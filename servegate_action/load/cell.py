@@ -196,18 +196,18 @@ def _wire(target: Target, cell: PlannedCell, plans: tuple[PlannedRequest, ...]) 
 
 def request_head(target: Target) -> bytes:
     """Request line and headers as httpx makes them for this URL, without the content length and the empty line."""
-    with httpx.Client(trust_env=False, verify=False) as maker:
-        request = maker.build_request(
-            "POST",
-            endpoint(target.base_url, target.dialect.api),
-            headers={
-                "user-agent": "servegate",
-                "accept": "text/event-stream",
-                "accept-encoding": "identity",
-                "content-type": "application/json",
-                **target.headers,
-            },
-        )
+    request = httpx.Request(
+        "POST",
+        endpoint(target.base_url, target.dialect.api),
+        headers={
+            "user-agent": "servegate",
+            "accept": "text/event-stream",
+            "accept-encoding": "identity",
+            "connection": "keep-alive",
+            "content-type": "application/json",
+            **target.headers,
+        },
+    )
     lines = [b"POST %s HTTP/1.1" % request.url.raw_path]
     lines += [b"%s: %s" % (name, value) for name, value in request.headers.raw if name.lower() != b"content-length"]
     return b"\r\n".join(lines) + b"\r\n"
