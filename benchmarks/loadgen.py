@@ -15,11 +15,13 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import resource
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -79,24 +81,35 @@ class Usage:
 
 def watch(command: Sequence[str], *, env: Mapping[str, str], log: Path) -> Usage:
     """Run a command to its end and look at its process tree meanwhile."""
-    begun = time.monotonic()
+    begun, before_s = time.monotonic(), children_cpu_s()
     samples: list[tuple[float, float, int]] = []
     with log.open("w") as out, subprocess.Popen(command, stdout=out, stderr=out, cwd=ROOT, env=dict(env)) as process:
-        tree = psutil.Process(process.pid)
-        while process.poll() is None:
-            cpu_s, rss = tree_usage(tree)
-            samples.append((time.monotonic(), max(cpu_s, samples[-1][1] if samples else 0.0), rss))
-            if time.monotonic() - begun > LIMIT_S:
-                for child in tree.children(recursive=True):
-                    child.kill()
-                process.kill()
-            try:
-                process.wait(SAMPLE_S)
-            except subprocess.TimeoutExpired:
-                continue
-        code = process.returncode
+        ended = threading.Event()
+
+        def look() -> None:
+            tree = psutil.Process(process.pid)
+            while not ended.is_set():
+                cpu_s, rss = tree_usage(tree)
+                samples.append((time.monotonic(), max(cpu_s, samples[-1][1] if samples else 0.0), rss))
+                if time.monotonic() - begun > LIMIT_S:
+                    for each in family(tree):
+                        each.kill()
+                ended.wait(SAMPLE_S)
+
+        watcher = threading.Thread(target=look)
+        watcher.start()
+        code = process.wait()  # without a time limit, which would be looked at every 50 ms only
+        wall_s = time.monotonic() - begun
+        ended.set()
+        watcher.join()
     last = samples[-1] if samples else (begun, 0.0, 0)
-    return Usage(tuple(samples), last[1], time.monotonic() - begun, code)
+    return Usage(tuple(samples), max(last[1], children_cpu_s() - before_s), wall_s, code)
+
+
+def children_cpu_s() -> float:
+    """CPU seconds of all children that have ended and been waited for, with theirs."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def tree_usage(root: psutil.Process) -> tuple[float, int]:
@@ -220,6 +233,36 @@ def table(runs: Sequence[Run]) -> Iterator[str]:
             yield f"| {name} | {concurrency} | " + " | ".join(cells) + " |"
 
 
+def ratios(runs: Sequence[Run]) -> Iterator[str]:
+    """Markdown: how many times ours each client's medians are."""
+    yield "| client | c | CPU in load | CPU of the whole command | p95 TTFT error | RSS |"
+    yield "|---|---|---|---|---|---|"
+    ours = CLIENTS[0].name
+    for concurrency in sorted({run.concurrency for run in runs}):
+        for name in dict.fromkeys(run.client for run in runs if run.client != ours):
+            pair = [
+                [run for run in runs if (run.client, run.concurrency, run.note) == (one, concurrency, "")]
+                for one in (ours, name)
+            ]
+            if all(pair):
+                cells = [times(pair, of) for of in RATIOS]
+                yield f"| {name} | {concurrency} | " + " | ".join(cells) + " |"
+
+
+RATIOS: tuple[Callable[[Run], float | None], ...] = (
+    lambda run: run.cpu_ms_per_1k_in_load,
+    lambda run: run.cpu_ms_per_1k_whole,
+    lambda run: None if run.ttft_error_ms is None else abs(run.ttft_error_ms),
+    lambda run: run.rss_mib,
+)
+
+
+def times(pair: Sequence[Sequence[Run]], of: Callable[[Run], float | None]) -> str:
+    """The ratio of two medians, with two digits."""
+    mine, theirs = ([value for run in some if (value := of(run)) is not None] for some in pair)
+    return f"{median(theirs) / median(mine):.2g}×" if mine and theirs and median(mine) else "–"
+
+
 def middle(values: Sequence[float | None], digits: int) -> str:
     """Median, or a dash."""
     known = [value for value in values if value is not None]
@@ -285,6 +328,7 @@ def main() -> None:
                     if told.out:
                         told.out.write_text(json.dumps([asdict(run) for run in runs], indent=1))
     print("\n".join(table(runs)))
+    print("\n".join(ratios(runs)))
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from servegate_action.analysis import calibration, checklist
 from servegate_action.analysis.calibration import Calibration
 from servegate_action.analysis.judgement import Judgement, Word
 from servegate_action.analysis.metrics import LaunchData
+from servegate_action.analysis.tenants import tenants
 from servegate_action.analysis.verdict import Decision
 from servegate_action.config import load as configuration
 from servegate_action.config.models import Config
@@ -27,7 +28,7 @@ from servegate_action.errors import CannotMeasure, RecordingUnreadable, Verifica
 from servegate_action.host import this_host
 from servegate_action.measure import Job, Origin, measure
 from servegate_action.progress import Reporter
-from servegate_action.records import LaunchRecord, LaunchState, Recording
+from servegate_action.records import LaunchRecord, LaunchState, Recording, TelemetrySample
 from servegate_action.report import comment, page, summary
 from servegate_action.store import RunDirectory
 from servegate_action.workload import LengthFit
@@ -224,9 +225,13 @@ class Judging:
         """Whether a verdict stands at this look."""
         return self._standing(recording).next_look is None
 
-    def void_reason(self, record: LaunchRecord, data: store.LaunchData) -> str | None:
+    def void_reason(self, record: LaunchRecord, data: store.LaunchData, *, floor: TelemetrySample | None) -> str | None:
         """Whether the environment spoiled the launch."""
-        return checklist.void_reason(record, _launch_data(data))
+        return checklist.void_reason(record, _launch_data(data), floor=floor)
+
+    def occupied(self, now: TelemetrySample, *, floor: TelemetrySample) -> bool:
+        """Whether the accelerator is not (or not yet) as free as it was at first."""
+        return bool(tenants(now, bare=floor))
 
     def _standing(self, recording: Recording) -> Decision:
         arrivals = _arrivals(self.directory)

@@ -243,10 +243,9 @@ class ModelIdentity(Record):
 
 
 class BatchIdentity(Record):
-    """How many requests a stack may run at once, and how many it was seen to run."""
+    """How many requests a stack may run at once."""
 
     cap: MaybeInt
-    observed: MaybeInt
     evidence: Evidence
     source: str
 
@@ -308,7 +307,6 @@ class ColdStart(Record):
     healthy_ns: MaybeInt
     first_token_ns: MaybeInt
     page_cache: Literal["dropped", "as found", "unknown"]
-    energy_mj: MaybeInt
 
 
 class Release(Record):

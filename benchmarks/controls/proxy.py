@@ -5,7 +5,8 @@
 
 It starts the command after `--` with a free port in place of `{inner}`, hands every request on as it is, and releases the
 i-th piece of a streamed answer i·delay after it arrived, so that time per output token grows by the delay and time to
-first token not at all. Answers to shorter prompts, and all with a delay of zero, pass untouched. Both stacks of a control
+first token not at all. Answers to shorter prompts, and all with a delay of zero, pass untouched. `--set temperature=2` puts
+a field of its own into every request, as a front end that overrides what its users ask for does. Both stacks of a control
 run behind it, so that what the proxy itself costs is on both sides. It knows no more of HTTP than it needs: persistent
 connections, bodies with a length, answers in chunks or with a length.
 """
@@ -20,30 +21,11 @@ import socket
 import sys
 import time
 from asyncio.subprocess import Process
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 LOOPBACK = "127.0.0.1"
-
-
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """Which answers are delayed, and by how much per piece."""
-
-    delay_ns: int
-    min_prompt_chars: int
-
-    def delay_of(self, body: bytes) -> int:
-        """The delay for the answer to this request body, in ns."""
-        if not self.delay_ns or not body:
-            return 0
-        try:
-            request = json.loads(body)
-        except ValueError:
-            return 0
-        prompt = request.get("prompt") if isinstance(request, dict) else None
-        return self.delay_ns if isinstance(prompt, str) and len(prompt) >= self.min_prompt_chars else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +50,34 @@ class Message:
     def bodiless(self) -> bool:
         """Answers that have no body by definition."""
         return self.head.split(b" ", 2)[1][:1] == b"1" or self.head.split(b" ", 2)[1] in (b"204", b"304")
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """Which answers are delayed, and by how much per piece."""
+
+    delay_ns: int
+    min_prompt_chars: int
+    fields: Mapping[str, object] = field(default_factory=dict)
+
+    def delay_of(self, body: bytes) -> int:
+        """The delay for the answer to this request body, in ns."""
+        if not self.delay_ns or not body:
+            return 0
+        try:
+            request = json.loads(body)
+        except ValueError:
+            return 0
+        prompt = request.get("prompt") if isinstance(request, dict) else None
+        return self.delay_ns if isinstance(prompt, str) and len(prompt) >= self.min_prompt_chars else 0
+
+    def told(self, request: Message, body: bytes) -> bytes:
+        """Head and body as the server behind gets them."""
+        if not self.fields or not body:
+            return request.head + body
+        body = json.dumps(json.loads(body) | dict(self.fields)).encode()
+        kept = [line for line in request.head.split(b"\r\n")[:-2] if not line.lower().startswith(b"content-length:")]
+        return b"\r\n".join([*kept, b"content-length: %d" % len(body), b"", b""]) + body
 
 
 async def read_head(reader: asyncio.StreamReader) -> Message | None:
@@ -124,7 +134,7 @@ async def exchange(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, i
     answers, behind = await asyncio.open_connection(LOOPBACK, inner)
     behind.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     try:
-        behind.write(request.head + body)
+        behind.write(rule.told(request, body))
         await behind.drain()
         answer = await read_head(answers)
         if answer is None:
@@ -171,7 +181,8 @@ async def run(told: argparse.Namespace) -> int:
     """The server behind, the proxy before it, until either ends or SIGTERM comes."""
     inner = free_port()
     command = [part.replace("{inner}", str(inner)) for part in told.command]
-    rule = Rule(delay_ns=told.delay_us * 1000, min_prompt_chars=told.min_prompt_chars)
+    fields = {name: json.loads(value) for name, _, value in (each.partition("=") for each in told.set)}
+    rule = Rule(delay_ns=told.delay_us * 1000, min_prompt_chars=told.min_prompt_chars, fields=fields)
     listening = await serve(told.port, inner, rule)
     behind: Process = await asyncio.create_subprocess_exec(*command)
     ended = asyncio.create_task(behind.wait())
@@ -195,6 +206,7 @@ def options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--delay-us", type=int, default=0, help="added per piece of a streamed answer, microseconds")
     parser.add_argument("--min-prompt-chars", type=int, default=0, help="shorter prompts are not delayed")
+    parser.add_argument("--set", action="append", default=[], metavar="FIELD=JSON", help="put into every request")
     parser.add_argument("command", nargs="+", help="after --, with {inner} for its port")
     return parser.parse_args(arguments)
 

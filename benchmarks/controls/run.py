@@ -2,7 +2,8 @@
 
     python -m benchmarks.controls.run -o controls --times 3
 
-First `servegate calibrate` measures this machine, and the limits that it suggests are written into the gate. Then, each
+First `servegate calibrate` measures this machine, and the limits that it suggests are written into the gate. A run with
+limits that are too tight on purpose, ended by its budget after a round, shows the warning that the calibration causes. Then, each
 `--times` times: *unchanged*, both stacks the same; and *slower*, where the candidate's answers to long prompts come a
 known amount per token later (a share of that cell's p95 TPOT, a tenth by default), by `benchmarks.controls.proxy`. Both stacks of every run
 stand behind the proxy. The promise: an unchanged build is never REJECTed, and the slower one is, naming p95 TPOT of the
@@ -23,11 +24,17 @@ from servegate_action import demo
 from servegate_action.analysis.calibration import Calibration
 from servegate_action.analysis.judgement import Judgement, Outcome, Word
 from servegate_action.config.models import CELL_METRICS, Limit, MetricName
+from servegate_action.records import Recording
 
 MODEL = "SmolLM2-135M-Instruct"
 LONG = "long"
 MIN_PROMPT_CHARS = 100
 ROUNDS = 8
+REQUESTS = 74
+"""The fewest with which a p95 can be shown to be within its limit."""
+OUTPUT_TOKENS = 24
+"""A hiccup of the machine weighs the less in a request's TPOT the more tokens share it."""
+TIGHT = ("default: 0.1%", "gpu_utilization: 0.1pp", "cells: {default: 0.1%}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +53,7 @@ class Place:
     before_engine: tuple[str, ...] = ()
 
 
-def config(place: Place, *, delay_us: int, limits: Sequence[str]) -> str:
+def config(place: Place, *, delay_us: int, limits: Sequence[str], budget: str = "") -> str:
     """The gate: two cells that differ in prompt length only, one thread, one request at a time."""
 
     def stack(label: str, delay: int) -> str:
@@ -74,9 +81,9 @@ stacks:
 workload:
   seed: 11
   cells:
-    - {{name: short, prompt_tokens: 8, output_tokens: 10, concurrency: 1, requests: 74, weight: 1}}
-    - {{name: {LONG}, prompt_tokens: 24, output_tokens: 10, concurrency: 1, requests: 74, weight: 1}}
-rounds: {{min: 4, max: {ROUNDS}}}
+    - {{name: short, prompt_tokens: 8, output_tokens: {OUTPUT_TOKENS}, concurrency: 1, requests: {REQUESTS}, weight: 1}}
+    - {{name: {LONG}, prompt_tokens: 24, output_tokens: {OUTPUT_TOKENS}, concurrency: 1, requests: {REQUESTS}, weight: 1}}
+rounds: {{min: 4, max: {ROUNDS}{budget}}}
 {_limits(limits)}accelerator: cpu
 numerics: {{prompts: 2, output_tokens: 8}}
 """
@@ -133,6 +140,16 @@ def delay_of(place: Place, *, worse_by: float) -> int:
     raise SystemExit("the calibration has no p95 TPOT of the long cell")
 
 
+def warned(place: Place) -> tuple[str, ...]:
+    """What a later run says before it spends time, when its limits are below this machine's floor."""
+    file, output = place.folder / "tight.yml", place.folder / "tight"
+    tight = config(place, delay_us=0, limits=TIGHT, budget=", budget_minutes: 0.01")
+    file.write_text(tight, encoding="utf-8")
+    if not (output / "recording.json").is_file():
+        servegate("run", "-c", str(file), "-o", str(output))
+    return Recording.model_validate_json((output / "recording.json").read_text(encoding="utf-8")).notes
+
+
 def play(control: Control, place: Place, limits: Sequence[str]) -> Judgement:
     """One run of the gate; one that is already there is read again."""
     file = place.folder / f"{control.name}.yml"
@@ -168,6 +185,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     found = calibrated(place, rounds=told.rounds)
     limits, delay_us = suggested(found), delay_of(place, worse_by=told.worse_by)
     print(f"limits: {'; '.join(limits)}\ndelay: {delay_us} us per token", flush=True)
+    print("\n".join(f"note: {text}" for text in warned(place)), flush=True)
     controls = [Control(f"{name}-{n}", delay) for n in range(1, told.times + 1) for name, delay in _truths(delay_us)]
     rows, good = [], True
     for control in controls:

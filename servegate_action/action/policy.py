@@ -13,6 +13,7 @@ from servegate_action.config.load import load
 from servegate_action.config.merge import merge
 from servegate_action.config.models import Config
 from servegate_action.errors import UsageError
+from servegate_action.github import checkout
 from servegate_action.github.event import Event
 from servegate_action.github.policy import Sources, fetch
 from servegate_action.records import Change
@@ -62,7 +63,25 @@ def gated(step: Step, event: Event) -> Gated:
         return _decoded(text, path)
 
     notes = tuple(f"the candidate now says of itself: {claim}" for claim in merged.claims)
-    return _with_inputs(step, Gated(merged.config, change, read_text, notes))
+    found = Gated(merged.config, change, read_text, notes)
+    return _with_inputs(step, found.with_note(_baseline_files(step, merged.config, base=base.commit)))
+
+
+def _baseline_files(step: Step, config: Config, *, base: str) -> str:
+    """A word on a baseline that is a process: its command is the base's, but the files that it runs lie in some checkout."""
+    process = config.stacks.baseline.process
+    if process is None:
+        return ""
+    workspace = step.job.workspace
+    at = checkout.holding(workspace / (process.cwd or ""), within=workspace)
+    if at == base:
+        return ""
+    place = f"a checkout of {at[:7]}" if at is not None else "the workspace"
+    return (
+        f"the baseline's command is that of the base commit {base[:7]}, but it was started in {place}: whatever this change "
+        "does to files that both stacks run, it does to both. Check the base commit out beside it and name it as the "
+        "baseline's cwd, or run the baseline as a container by digest (docs/github.md)"
+    )
 
 
 def _with_inputs(step: Step, found: Gated) -> Gated:

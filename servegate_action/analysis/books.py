@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from servegate_action.analysis.cells import NS_PER_S
 from servegate_action.analysis.cost import NO_MIGRATION, MigrationCharge, Operation, Power, Prices, Use, bill
 from servegate_action.analysis.demand import Demand, demand_of
-from servegate_action.analysis.judgement import SideCost
+from servegate_action.analysis.judgement import Phase, SideCost
 from servegate_action.analysis.metrics import MaybeFloat
 from servegate_action.analysis.rounds import Evidence, Launch
 from servegate_action.analysis.signals import bare_power_w, busy_power_w
@@ -191,6 +191,25 @@ def seconds_to_first_token(launch: Launch) -> MaybeFloat:
     if isinstance(start.first_token_ns, Absent):
         return start.first_token_ns
     return (start.first_token_ns - start.requested_ns) / NS_PER_S
+
+
+def phases(launch: Launch) -> tuple[Phase, ...]:
+    """The cold start of one launch, phase by phase, as far as each was seen."""
+    start = launch.record.cold_start
+    if start is None:
+        return ()
+    ends = (
+        ("image", start.image_ready_ns),
+        ("process", start.process_up_ns),
+        ("port", start.port_open_ns),
+        ("healthy", start.healthy_ns),
+        ("first token", start.first_token_ns),
+    )
+    return tuple(
+        Phase(name=name, until_s=(end - start.requested_ns) / NS_PER_S)
+        for name, end in ends
+        if not isinstance(end, Absent)
+    )
 
 
 def mean_of(values: Sequence[MaybeFloat]) -> MaybeFloat:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from servegate_action.analysis import verdict
-from servegate_action.analysis.books import seconds_to_first_token
+from servegate_action.analysis.books import phases, seconds_to_first_token
 from servegate_action.analysis.cells import token_trace
 from servegate_action.analysis.compared import all_series
 from servegate_action.analysis.economy import Economy, economy
@@ -36,7 +36,7 @@ from servegate_action.analysis.signals import launch_signals
 from servegate_action.analysis.validity import complete_check, validity_checks
 from servegate_action.analysis.verdict import Decision
 from servegate_action.config.models import Config
-from servegate_action.records import Absent, LaunchRecord, LaunchState, Recording, Side
+from servegate_action.records import Absent, LaunchRecord, LaunchState, Recording, Side, TelemetrySample
 
 # Longer traces are cut in the judgement; `tokens_per_second.csv` holds them whole.
 MOST_TRACE_SECONDS = 900
@@ -139,12 +139,13 @@ def _stopped(recording: Recording, rounds: int) -> str | None:
 
 def _judgement(config: Config, recording: Recording, evidence: Evidence, thought: _Thought) -> Judgement:
     decision = thought.decision
+    at_once = {side: evidence.at_once(side) for side in Side}
     findings = Findings(
         config=config,
         recording=recording,
         decision=decision,
         checks=thought.checks,
-        parts=sameness(recording),
+        parts=sameness(recording, at_once),
         money=thought.money,
         differences=thought.differences,
         sights=sights(config, recording, evidence),
@@ -178,7 +179,7 @@ def _judgement(config: Config, recording: Recording, evidence: Evidence, thought
         rows=rows(findings),
         metrics=decision.metrics,
         cost=thought.money.comparison,
-        identities=identity_summaries(recording),
+        identities=identity_summaries(recording, at_once),
         differences=thought.differences,
         launches=tuple(_launch(launch) for one in evidence.rounds for launch in one.launches),
         traces=tuple(_traces(evidence)),
@@ -204,6 +205,9 @@ def _launch(launch: Launch) -> LaunchSummary:
         position=launch.record.position,
         seconds_to_first_token=seconds_to_first_token(launch),
         tokens_per_second=launch.metrics.mix.output_tokens_per_second,
+        phases=phases(launch),
+        page_cache=launch.record.cold_start.page_cache if launch.record.cold_start is not None else "unknown",
+        loading_energy_j=launch.signals.loading_energy_j,
     )
 
 
@@ -264,13 +268,13 @@ def _method(recording: Recording, decision: Decision) -> str:
 # ---------------------------------------------------------------- for measuring, and for the run directory
 
 
-def void_reason(record: LaunchRecord, data: LaunchData) -> str | None:
+def void_reason(record: LaunchRecord, data: LaunchData, *, floor: TelemetrySample | None) -> str | None:
     """Whether the environment spoiled a launch, by signals fixed in advance: never by how it did.
 
     Slowed clocks, memory errors, a lost device, a stranger's process; a load generator that could not keep up.
     """
     measured = [request for request in data.requests if request.phase == "measured"]
-    found = (*launch_signals(record, data).spoiled, *launch_client_trouble(record, measured))
+    found = (*launch_signals(record, data, floor).spoiled, *launch_client_trouble(record, measured))
     return named(found) if found else None
 
 

@@ -7,7 +7,7 @@ Nothing is looked up or guessed here.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from servegate_action.analysis.judgement import Difference, HardCheck, IdentitySummary
@@ -46,12 +46,14 @@ def weaker(first: Known, second: Known) -> Known:
     return min(first, second, key=_WEAKER.index)
 
 
-def sameness(recording: Recording) -> tuple[Sameness, Sameness, Sameness] | Absent:
-    """Model, quantization and batch size of both stacks, compared."""
+def sameness(
+    recording: Recording, at_once: Mapping[Side, int] | None = None
+) -> tuple[Sameness, Sameness, Sameness] | Absent:
+    """Model, quantization and batch size of both stacks, compared. `at_once`: the batch that each was seen to run."""
     ours, theirs = (recording.identities.get(side) for side in Side)
     if ours is None or theirs is None:
         return Absent(absent="the stacks were not identified")
-    return _model(ours, theirs), _quantization(ours, theirs), _batch(ours, theirs)
+    return _model(ours, theirs), _quantization(ours, theirs), _batch(ours, theirs, at_once or {})
 
 
 def _model(ours: StackIdentity, theirs: StackIdentity) -> Sameness:
@@ -92,7 +94,7 @@ def _quantization(ours: StackIdentity, theirs: StackIdentity) -> Sameness:
     )
 
 
-def _batch(ours: StackIdentity, theirs: StackIdentity) -> Sameness:
+def _batch(ours: StackIdentity, theirs: StackIdentity, at_once: Mapping[Side, int]) -> Sameness:
     first, second = ours.batch, theirs.batch
     return Sameness(
         part="batch size",
@@ -100,9 +102,13 @@ def _batch(ours: StackIdentity, theirs: StackIdentity) -> Sameness:
         candidate=_text(second.cap),
         evidence=weaker(first.evidence, second.evidence),
         same=_equal(first.cap, second.cap),
-        detail=f"baseline: {first.source}, observed {_text(first.observed)}; "
-        f"candidate: {second.source}, observed {_text(second.observed)}",
+        detail=f"baseline: {first.source}{_running(at_once.get(Side.BASELINE))}; "
+        f"candidate: {second.source}{_running(at_once.get(Side.CANDIDATE))}",
     )
+
+
+def _running(at_once: int | None) -> str:
+    return f", at most {at_once} decoded at once" if at_once else ""
 
 
 def _equal(first: MaybeStr | MaybeInt, second: MaybeStr | MaybeInt) -> bool | None:
@@ -206,12 +212,14 @@ def _numerics(config: Config, probe: NumericsProbe | Absent) -> list[HardCheck]:
 # ---------------------------------------------------------------- for the report
 
 
-def identity_summaries(recording: Recording) -> tuple[IdentitySummary, ...]:
+def identity_summaries(recording: Recording, at_once: Mapping[Side, int]) -> tuple[IdentitySummary, ...]:
     """Row 1 in full, of each side that was identified."""
-    return tuple(_summary(side, recording.identities[side]) for side in Side if side in recording.identities)
+    return tuple(
+        _summary(side, recording.identities[side], at_once[side]) for side in Side if side in recording.identities
+    )
 
 
-def _summary(side: Side, identity: StackIdentity) -> IdentitySummary:
+def _summary(side: Side, identity: StackIdentity, at_once: int) -> IdentitySummary:
     model = identity.model
     engine = " ".join(_text(part) for part in (identity.engine, identity.engine_version))
     return IdentitySummary(
@@ -226,7 +234,7 @@ def _summary(side: Side, identity: StackIdentity) -> IdentitySummary:
         details=(
             f"model: {model.source}",
             f"quantization: {identity.quantization.source}",
-            f"batch size: {identity.batch.source}, observed {_text(identity.batch.observed)}",
+            f"batch size: {identity.batch.source}{_running(at_once)}",
             f"container: {_said(identity.container_digest)}",
             f"command: {' '.join(identity.command)}",
             *(f"server: {key} = {value}" for key, value in sorted(identity.read_back.items())),

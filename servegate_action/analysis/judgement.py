@@ -221,6 +221,13 @@ class Difference(Record):
     migration: bool = Field(description="brings the migration cost")
 
 
+class Phase(Record):
+    """One phase of a cold start: its name, and the seconds from the request to start until its end."""
+
+    name: str
+    until_s: float
+
+
 class LaunchSummary(Record):
     """One judged launch, for tables and charts."""
 
@@ -229,6 +236,9 @@ class LaunchSummary(Record):
     position: int
     seconds_to_first_token: float | Absent
     tokens_per_second: float | Absent
+    phases: tuple[Phase, ...] = Field(description="the cold start, in order; phases that were not seen are left out")
+    page_cache: str = Field(description="of the weight files: dropped, as found, unknown")
+    loading_energy_j: float | Absent
 
 
 class TraceSeries(Record):

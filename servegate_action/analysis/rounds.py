@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 from servegate_action.analysis.client_trouble import client_trouble
 from servegate_action.analysis.metrics import LaunchData, LaunchMetrics, launch_metrics
@@ -45,7 +46,8 @@ class Launch:
     """One launch, reduced. `replayed`: its measured requests by id.
 
     By cell: `cached_share` of all prompt tokens, the larger of what usage and the server's counters say; `server`, what
-    the server itself counted; `mean_ttft_ms` from the real send, to be put beside the server's.
+    the server itself counted; `mean_ttft_ms` from the real send, to be put beside the server's. `at_once`: the most requests
+    that were between their first and their last token at one moment, the running batch as far as a client can see it.
     """
 
     record: LaunchRecord
@@ -58,6 +60,7 @@ class Launch:
     server: Mapping[str, ServerView]
     mean_ttft_ms: Mapping[str, float | None]
     client_trouble: tuple[str, ...]
+    at_once: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +93,10 @@ class Evidence:
         """The launches of one side that count, in order of their rounds."""
         return tuple(one.of(side) for one in self.rounds)
 
+    def at_once(self, side: Side) -> int:
+        """The most requests that any launch of a side was seen to decode at one moment; 0 when nothing was measured."""
+        return max((launch.at_once for launch in self.launches if launch.record.side is side), default=0)
+
 
 NO_DATA = LaunchData(requests=(), telemetry=Absent(absent="no telemetry file"), samples=())
 
@@ -114,7 +121,7 @@ def reduce_launch(config: Config, recording: Recording, record: LaunchRecord, da
     return Launch(
         record=record,
         metrics=launch_metrics(record, data.requests, plan=recording.plan.cells, slo=config.slo, gpus=gpus),
-        signals=launch_signals(record, data),
+        signals=launch_signals(record, data, recording.floor),
         telemetry=data.telemetry,
         devices_used=devices_used(data.samples, recording.floor),
         replayed={request.id: _replayed(request) for request in measured},
@@ -122,7 +129,15 @@ def reduce_launch(config: Config, recording: Recording, record: LaunchRecord, da
         server=server,
         mean_ttft_ms={cell: client_mean_ttft_ms(own) for cell, own in every.items()},
         client_trouble=launch_client_trouble(record, measured),
+        at_once=most_at_once(data.requests),
     )
+
+
+def most_at_once(requests: Sequence[RequestRecord]) -> int:
+    """The most requests between first and last token at one moment; one that ends as another begins is not beside it."""
+    spans = [(request.token_ns[0], request.token_ns[-1]) for request in requests if request.token_ns]
+    moments = sorted([(end, -1) for _, end in spans] + [(start, 1) for start, _ in spans])
+    return max(accumulate(step for _, step in moments), default=0)
 
 
 def _replayed(request: RequestRecord) -> Replayed:

@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from servegate_action.analysis.metrics import LaunchData, LaunchMetrics, MaybeFloat
-from servegate_action.analysis.telemetry_window import TelemetryWindow, window
+from servegate_action.analysis.telemetry_window import TelemetryWindow, nothing_seen, window
+from servegate_action.analysis.tenants import tenants
 from servegate_action.records import Absent, LaunchRecord, TelemetrySample
 
 # Less than a CUDA context with nothing in it, more than what a driver moves by itself.
@@ -19,7 +20,7 @@ USED_BYTES = 256 << 20
 
 @dataclass(frozen=True, slots=True)
 class LaunchSignals:
-    """Utilization in percent; power in W of all the stack's accelerators together.
+    """Utilization in percent; power in W and energy in J of all the stack's accelerators together.
 
     `spoiled`: what makes the launch worthless. `unwatched`: cells without a single sample.
     """
@@ -29,6 +30,7 @@ class LaunchSignals:
     busy_power_w: Mapping[str, MaybeFloat]
     idle_power_w: MaybeFloat
     loading_power_w: MaybeFloat
+    loading_energy_j: MaybeFloat
     memory_bytes: MaybeFloat
     power_capped_share: MaybeFloat
     spoiled: tuple[str, ...]
@@ -56,19 +58,22 @@ def devices_used(samples: Sequence[TelemetrySample], floor: TelemetrySample | No
     return sum(most - bare[uuid] > USED_BYTES for uuid, most in peak.items()) if peak else None
 
 
-def launch_signals(record: LaunchRecord, data: LaunchData) -> LaunchSignals:
-    """The windows of one launch: cold start, idle block, and the steady part of each cell."""
+def launch_signals(record: LaunchRecord, data: LaunchData, floor: TelemetrySample | None) -> LaunchSignals:
+    """The windows of one launch: before it, cold start, idle block, and the steady part of each cell."""
+    loading = _loading(record, data)
     cells = {run.cell: _read(data, run.steady_start_ns, run.steady_end_ns) for run in record.cells}
+    in_cells = [f"{name}: {text}" for name, one in cells.items() for text in one.spoiled]
     nothing = Absent(absent="no cell was measured")
     return LaunchSignals(
         utilization={name: one.utilization for name, one in cells.items()},
         utilization_lowest={name: one.utilization_lowest for name, one in cells.items()},
         busy_power_w={name: one.power_w for name, one in cells.items()},
         idle_power_w=_idle_power(record, data),
-        loading_power_w=_loading_power(record, data),
+        loading_power_w=loading.power_w,
+        loading_energy_j=loading.energy_mj if isinstance(loading.energy_mj, Absent) else loading.energy_mj / 1000.0,
         memory_bytes=_largest([one.memory_bytes for one in cells.values()]) if cells else nothing,
         power_capped_share=_largest([one.power_capped_share for one in cells.values()]) if cells else nothing,
-        spoiled=tuple(dict.fromkeys(f"{name}: {text}" for name, one in cells.items() for text in one.spoiled)),
+        spoiled=(*_occupied(record, data, floor), *dict.fromkeys(in_cells)),
         unwatched=tuple(name for name, one in cells.items() if not one.samples),
         notes=tuple(dict.fromkeys(text for one in cells.values() for text in one.notes)),
     )
@@ -84,15 +89,21 @@ def _idle_power(record: LaunchRecord, data: LaunchData) -> MaybeFloat:
     return _read(data, record.idle.started_ns, record.idle.ended_ns).power_w
 
 
-def _loading_power(record: LaunchRecord, data: LaunchData) -> MaybeFloat:
-    """Energy of the cold start over its length; from samples where the energy was not read at its edges."""
+def _loading(record: LaunchRecord, data: LaunchData) -> TelemetryWindow:
+    """From the request to start to the first token."""
     start = record.cold_start
     if start is None or isinstance(start.first_token_ns, Absent):
-        return Absent(absent="the cold start was not observed")
-    seconds = (start.first_token_ns - start.requested_ns) / 1e9
-    if not isinstance(start.energy_mj, Absent) and seconds > 0:
-        return start.energy_mj / 1000.0 / seconds
-    return _read(data, start.requested_ns, start.first_token_ns).power_w
+        return nothing_seen(Absent(absent="the cold start was not observed"))
+    return _read(data, start.requested_ns, start.first_token_ns)
+
+
+def _occupied(record: LaunchRecord, data: LaunchData, floor: TelemetrySample | None) -> tuple[str, ...]:
+    """What was on the accelerators right before the launch. Nobody knows of a stack that was already running."""
+    start = record.cold_start
+    if floor is None or start is None or isinstance(start.process_up_ns, Absent):
+        return ()
+    before = [sample for sample in data.samples if sample.t_ns <= start.requested_ns]
+    return tenants(before[-1], bare=floor) if before else ()
 
 
 def _largest(values: list[MaybeFloat]) -> MaybeFloat:

@@ -110,14 +110,14 @@ def window(
     of the window is taken for a stranger's.
     """
     if isinstance(static, Absent):
-        return _nothing(static)
+        return nothing_seen(static)
     if end_ns <= start_ns:
-        return _nothing(Absent(absent="the window has no length"))
+        return nothing_seen(Absent(absent="the window has no length"))
     first = bisect_left(samples, start_ns - LONGEST_GAP_NS, key=lambda sample: sample.t_ns)
     last = bisect_right(samples, end_ns + LONGEST_GAP_NS, key=lambda sample: sample.t_ns)
     span = _Span(start_ns, end_ns, static, samples[first:last])
     if not span.inside:
-        return _nothing(Absent(absent=f"no sample in the {(end_ns - start_ns) / 1e9:.1f} s of the window"))
+        return nothing_seen(Absent(absent=f"no sample in the {(end_ns - start_ns) / 1e9:.1f} s of the window"))
     energy, mean_mw = _energy(span), _mean_power(span)
     utilization, lowest = _utilization(span)
     return TelemetryWindow(
@@ -133,7 +133,8 @@ def window(
     )
 
 
-def _nothing(reason: Absent) -> TelemetryWindow:
+def nothing_seen(reason: Absent) -> TelemetryWindow:
+    """A window of which nothing is known."""
     return TelemetryWindow(reason, reason, reason, reason, reason, reason, 0, (), ())
 
 

@@ -36,6 +36,16 @@ def head(folder: Path) -> str | None:
     return None
 
 
+def holding(folder: Path, *, within: Path) -> str | None:
+    """The commit of the innermost working tree around `folder`, looked for up to `within`; None when no files tell."""
+    folder, within = folder.resolve(), within.resolve()
+    while folder.is_relative_to(within):
+        if (folder / ".git").exists():
+            return head(folder)
+        folder = folder.parent
+    return None
+
+
 def confirm(event: Event, *, folder: Path, runner_sha: str) -> str:
     """Raise UsageError when the tree is another commit's; give a note for the report when it does not tell.
 

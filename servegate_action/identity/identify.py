@@ -292,7 +292,6 @@ def _batch(subject: Subject, read: ReadBack, flags: Flags) -> tuple[BatchIdentit
     return (
         BatchIdentity(
             cap=found if found is not None else Absent(absent="the server does not reveal it, and nobody declares it"),
-            observed=Absent(absent="nothing was running when the server was asked"),
             evidence=evidence if found is not None else Evidence.UNKNOWN,
             source=source if found is not None else "nothing reveals or declares it",
         ),

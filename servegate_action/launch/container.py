@@ -34,7 +34,7 @@ from servegate_action.launch.siblings import SiblingReader, gpu_requests, mount
 from servegate_action.launch.stack import Launch, Ready, health_path, log_tail
 from servegate_action.launch.supervisor import Log, descendants, start_ticks
 from servegate_action.launch.volumes import Volume
-from servegate_action.records import Absent, ColdStart
+from servegate_action.records import ColdStart
 
 if TYPE_CHECKING:
     from docker.models.containers import Container
@@ -221,7 +221,6 @@ class RunningContainer:
             healthy_ns=phases.healthy_ns,
             first_token_ns=phases.first_token_ns,
             page_cache="as found",
-            energy_mj=Absent(absent="energy is measured by the telemetry, not by the launch"),
         )
         self._ready = Ready(
             base_url=self._base_url,

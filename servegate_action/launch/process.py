@@ -205,7 +205,6 @@ class RunningProcess:
     def became_ready(self, phases: Phases, requested_ns: int) -> None:
         """Keep how it went."""
         assert self._started is not None  # noqa: S101 - ready comes after started
-        not_measured = Absent(absent="energy is measured by the telemetry, not by the launch")
         cold_start = ColdStart(
             requested_ns=requested_ns,
             image_ready_ns=Absent(absent="a process has no image"),
@@ -214,7 +213,6 @@ class RunningProcess:
             healthy_ns=phases.healthy_ns,
             first_token_ns=phases.first_token_ns,
             page_cache="as found",
-            energy_mj=not_measured,
         )
         self._ready = Ready(
             base_url=f"http://{ports.LOOPBACK}:{self._port}",

@@ -112,7 +112,6 @@ def nothing_launched(reason: str, requested_ns: int) -> ColdStart:
         healthy_ns=absent,
         first_token_ns=absent,
         page_cache="unknown",
-        energy_mj=absent,
     )
 
 

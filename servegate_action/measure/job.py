@@ -16,7 +16,7 @@ from servegate_action.config.models import Config
 from servegate_action.errors import Cancelled, CannotMeasure, LaunchFailed
 from servegate_action.launch import DockerWorld
 from servegate_action.progress import Reporter
-from servegate_action.records import Change, Failure, Host, LaunchRecord, LaunchState, Recording, Side
+from servegate_action.records import Change, Failure, Host, LaunchRecord, LaunchState, Recording, Side, TelemetrySample
 from servegate_action.store import LaunchData, RunDirectory
 from servegate_action.telemetry import Host as SamplerHost
 from servegate_action.workload import LengthFit, Workload
@@ -34,8 +34,11 @@ class Thinking(Protocol):
     def decided(self, recording: Recording) -> bool:
         """At a look: no further round is needed."""
 
-    def void_reason(self, record: LaunchRecord, data: LaunchData) -> str | None:
+    def void_reason(self, record: LaunchRecord, data: LaunchData, *, floor: TelemetrySample | None) -> str | None:
         """The environment spoiled this launch (throttling, a foreign tenant …): why, or None."""
+
+    def occupied(self, now: TelemetrySample, *, floor: TelemetrySample) -> bool:
+        """The accelerator is not (or not yet) as free as it was before the first launch."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,7 +88,11 @@ def _round(job: Job, draft: Draft, common: Common, *, number: int) -> None:
             _launch(job, draft, common, LaunchKey(number, first, 1, attempt)),
             _launch(job, draft, common, LaunchKey(number, second, 2, attempt)),
         )
-        found = [(record.side, job.thinking.void_reason(record, job.directory.data(record))) for record in records]
+        floor = draft.recording.floor
+        found = [
+            (record.side, job.thinking.void_reason(record, job.directory.data(record), floor=floor))
+            for record in records
+        ]
         reasons = "; ".join(f"{side}: {reason}" for side, reason in found if reason)
         if not reasons or draft.voids >= MAX_VOIDS:
             return

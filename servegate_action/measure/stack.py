@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,6 +17,10 @@ from servegate_action.launch.ports import is_open
 from servegate_action.measure.job import Draft, Job
 from servegate_action.records import ColdStart, Dialect, Side
 from servegate_action.store import LaunchFiles
+
+SETTLE_S = 30.0
+"""The driver lists a process for up to a second after its end, and clocks and power come down over some more."""
+SETTLE_STEP_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,16 +64,17 @@ def running(job: Job, draft: Draft, side: Side, *, backend: telemetry.Kind, dire
     files = job.directory.launch(directory)
     condition = telemetry.drop_page_cache(_weights(job, stack)).condition
     current: list[launch.Running] = []
-    with (
-        telemetry.sampling(
-            backend=backend,
-            uuids=stack.gpu_uuids,
-            pids=lambda: current[0].pids() if current else (),
-            path=files.telemetry,
-            gpu_count=stack.gpu_count if stack.endpoint is None else None,
-            host=draft.sampler_host,
-        ) as sampler,
-        launch.launch(
+    with telemetry.sampling(
+        backend=backend,
+        uuids=stack.gpu_uuids,
+        pids=lambda: current[0].pids() if current else (),
+        path=files.telemetry,
+        gpu_count=stack.gpu_count if stack.endpoint is None else None,
+        host=draft.sampler_host,
+    ) as sampler:
+        if stack.endpoint is None:
+            _await_free(job, draft, sampler)
+        with launch.launch(
             stack,
             side=side,
             run_id=job.origin.run_id,
@@ -83,12 +89,23 @@ def running(job: Job, draft: Draft, side: Side, *, backend: telemetry.Kind, dire
             ),
             progress=job.reporter.phase,
             docker=draft.docker,
-        ) as started,
-    ):
-        current.append(started)
-        cold_start = started.ready.cold_start.model_copy(update={"page_cache": condition})
-        draft.set(telemetry=sampler.static)
-        yield Up(side, stack, started, sampler, files, cold_start, headers(stack, job.environment))
+        ) as started:
+            current.append(started)
+            cold_start = started.ready.cold_start.model_copy(update={"page_cache": condition})
+            draft.set(telemetry=sampler.static)
+            yield Up(side, stack, started, sampler, files, cold_start, headers(stack, job.environment))
+
+
+def _await_free(job: Job, draft: Draft, sampler: telemetry.Sampler) -> None:
+    """A GPU needs a moment to settle after the stack before. What is still on it after that is in the samples, and judged."""
+    floor = draft.recording.floor
+    deadline = time.monotonic() + SETTLE_S
+    while floor is not None and time.monotonic() < deadline:
+        now = sampler.latest()
+        if now is not None and not job.thinking.occupied(now, floor=floor):
+            return
+        sampler.check()
+        time.sleep(SETTLE_STEP_S)
 
 
 def served_model(stack: Stack, config: Config) -> str:

@@ -319,14 +319,27 @@ class Content:
         ]
         return self.w.fewer_than_59.format(count=count, slowest=", ".join(slowest))
 
-    def launch(self, one: LaunchSummary) -> tuple[str, str]:
-        """Seconds to first token and tok/s of one launch, with the digits of the whole table."""
-        return (
-            _like(
-                [launch.seconds_to_first_token for launch in self.j.launches], one.seconds_to_first_token, "s", self.w
+    def phases(self) -> list[str]:
+        """The phases of a cold start that any launch shows, in their order; the first token has a column of its own."""
+        seen = dict.fromkeys(phase.name for launch in self.j.launches for phase in launch.phases)
+        return [name for name in seen if name != "first token"]
+
+    def launch(self, one: LaunchSummary) -> list[str]:
+        """One launch: seconds until each phase and to first token, energy, tok/s, with the digits of their columns."""
+        return [
+            *(
+                _like([_until(each, name) for each in self.j.launches], _until(one, name), "s", self.w)
+                for name in self.phases()
             ),
-            _like([launch.tokens_per_second for launch in self.j.launches], one.tokens_per_second, "tok/s", self.w),
-        )
+            *(
+                _like([getattr(each, name) for each in self.j.launches], getattr(one, name), unit, self.w)
+                for name, unit in (
+                    ("seconds_to_first_token", "s"),
+                    ("loading_energy_j", "J"),
+                    ("tokens_per_second", "tok/s"),
+                )
+            ),
+        ]
 
     def side(self, side: Side | None) -> str:
         """A side in this language."""
@@ -345,6 +358,12 @@ class Content:
             facts += [(self.w.base_commit, change.base_sha)] if change.base_sha else []
         facts += [(self.w.sha_workload, self.j.workload_sha256), (self.w.sha_config, self.j.config_sha256)]
         return [*facts, (self.w.tool, self.j.tool_version)]
+
+
+def _until(launch: LaunchSummary, name: str) -> float | Absent:
+    """Seconds from the request to start until the end of a phase."""
+    found = [phase.until_s for phase in launch.phases if phase.name == name]
+    return found[0] if found else Absent(absent="not seen")
 
 
 def _like(column: list[float | Absent], value: float | Absent, unit: str, w: Wording) -> str:

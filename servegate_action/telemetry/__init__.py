@@ -14,7 +14,6 @@ from servegate_action.telemetry.child import Child, Host, LocalHost, Remote, Rem
 from servegate_action.telemetry.page_cache import PageCacheDrop, drop_page_cache
 from servegate_action.telemetry.release import ReleaseProbes, Trigger, watch
 from servegate_action.telemetry.sampler import Kind, Sampler, choose, floor, sampling
-from servegate_action.telemetry.tenants import foreign_tenants
 
 __all__ = [
     "Child",
@@ -30,7 +29,6 @@ __all__ = [
     "choose",
     "drop_page_cache",
     "floor",
-    "foreign_tenants",
     "sampling",
     "watch",
 ]

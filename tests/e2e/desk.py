@@ -7,11 +7,14 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+import pytest
+
 from tests.e2e.world import Ended, Job, Runner
 from tests.support.fake_github import FakeGitHub, World
 
 NUMBER = 7
 ROWS = range(1, 9)
+CLIENTS = {"client", "client_certificate"}
 STEADY = "--tpot-ms 16 --ttft-ms 60"
 
 
@@ -99,6 +102,20 @@ class Desk:
             assert f"verdict={word.lower()} " in marker
             assert rows_of(comment) == list(ROWS)
             assert ended.outputs["comment-url"].startswith("https://github.com/octo/repo/")
+
+
+def measured(desk: Desk, **changes: object) -> Ended:
+    """A run whose load generator kept up. On a machine that is too busy for it the verdict is INVALID, which is tried again."""
+    failed: dict[str, str] = {}
+    for _ in range(3):
+        ended = desk.run(**changes)
+        if ended.exit_code != 4:
+            return ended
+        failed = {
+            row["name"]: row["detail"] for row in json.loads(desk.evidence("verdict.json"))["checks"] if not row["ok"]
+        }
+        assert failed.keys() <= CLIENTS, failed
+    pytest.skip(f"this machine is too busy to measure on, which the gate saw and said three times: {failed}")
 
 
 def rows_of(comment: str) -> list[int]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -17,6 +18,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 WORDS = ("one", "two", "three", "four", "five", "six", "seven", "eight")
+
+
+@dataclass(frozen=True, slots=True)
+class Idle:
+    """What it does after so many seconds without a request: end, or only shut its port and keep its memory."""
+
+    after_s: float
+    keep: bool
+    mib: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +45,12 @@ class Stack:
     def __init__(self, pace: Pace) -> None:
         self._pace = pace
         self._served = 0
+        self._running = 0
+        self._idle_since = asyncio.get_running_loop().time()
+
+    def idle_s(self) -> float:
+        """For how long nobody has wanted anything."""
+        return 0.0 if self._running else asyncio.get_running_loop().time() - self._idle_since
 
     async def connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answer requests until the client leaves."""
@@ -55,7 +71,12 @@ class Stack:
             known = {"/health": {"status": "ok"}, "/v1/models": {"data": [{"id": "tiny", "object": "model"}]}}
             await _json(writer, known.get(path), status=200 if path in known else 404)
             return True
-        await self._complete(writer, json.loads(body))
+        self._running += 1
+        try:
+            await self._complete(writer, json.loads(body))
+        finally:
+            self._running -= 1
+            self._idle_since = asyncio.get_running_loop().time()
         return True
 
     async def _complete(self, writer: asyncio.StreamWriter, asked: Mapping[str, object]) -> None:
@@ -104,15 +125,21 @@ async def _json(writer: asyncio.StreamWriter, body: object, *, status: int = 200
     await writer.drain()
 
 
-async def serve(pace: Pace, *, host: str, port: int) -> None:
-    """Serve until asked to end."""
+async def serve(pace: Pace, idle: Idle, *, host: str, port: int) -> None:
+    """Serve until asked to end, or until idle for long enough."""
+    held = bytearray(os.urandom(4096)) * (256 * idle.mib)
     ended = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, ended.set)
-    server = await asyncio.start_server(Stack(pace).connected, host, port)
-    print(f"serving on {port}", flush=True)
-    await ended.wait()
+    stack = Stack(pace)
+    server = await asyncio.start_server(stack.connected, host, port)
+    print(f"serving on {port} with {len(held)} bytes", flush=True)
+    while not ended.is_set() and not 0 < idle.after_s < stack.idle_s():
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(ended.wait(), 0.1)
     server.close()
+    if idle.keep:
+        await ended.wait()
 
 
 def main() -> None:
@@ -122,6 +149,9 @@ def main() -> None:
     parser.add_argument("--ttft-ms", type=float, default=20.0)
     parser.add_argument("--tpot-ms", type=float, default=4.0)
     parser.add_argument("--die-after-requests", type=int, default=0)
+    parser.add_argument("--idle-s", type=float, default=0.0, help="end after so many seconds without a request")
+    parser.add_argument("--keep", action="store_true", help="when idle, shut the port and keep the memory")
+    parser.add_argument("--mib", type=int, default=1, help="memory that it holds")
     parser.add_argument("--refuse", action="store_true", help="leave at once, as a stack with a bad flag does")
     parser.add_argument("--shout", action="store_true", help="answer every prompt with other words")
     told = parser.parse_args()
@@ -129,7 +159,8 @@ def main() -> None:
         sys.exit("::error::unknown flag --fast ##[error]giving up")
     words = tuple(word.upper() for word in reversed(WORDS)) if told.shout else WORDS
     pace = Pace(told.ttft_ms / 1000, told.tpot_ms / 1000, told.die_after_requests, words)
-    asyncio.run(serve(pace, host=told.host, port=told.port))
+    idle = Idle(told.idle_s, told.keep, told.mib)
+    asyncio.run(serve(pace, idle, host=told.host, port=told.port))
 
 
 if __name__ == "__main__":

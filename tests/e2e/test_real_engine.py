@@ -16,8 +16,7 @@ import pytest
 
 from servegate_action import demo, gate
 from servegate_action.store import RunDirectory
-from tests.e2e.desk import Desk
-from tests.e2e.test_action import CLIENTS
+from tests.e2e.desk import CLIENTS, Desk
 from tests.e2e.world import Engine
 
 

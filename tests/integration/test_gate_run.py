@@ -197,6 +197,40 @@ def test_another_quantization_is_not_comparable(bench: Bench) -> None:
     assert "fp8" in gate.text
 
 
+# ---------------------------------------------------------------- scale to zero
+
+
+def test_a_stack_that_only_says_it_sleeps_pays_for_its_idle_time(bench: Bench) -> None:
+    bills = {}
+    for name, flags in (("ends", ()), ("keeps", ("--keep",))):
+        folder = bench.folder / name
+        folder.mkdir()
+        own = Bench(folder, bench.started)
+        asleep = stack(name, *FAST, "--idle-s", "2", "--mib", "200", *flags)
+        config = gate_of(
+            stack("warm", *SLOW),
+            asleep,
+            cost={
+                "gpu_hour_usd": 2.0,
+                "traffic": {"requests_per_hour": 6},
+                "idle": {"baseline": "keep_warm", "candidate": {"scale_to_zero": {"after_s": 2, "by": "engine"}}},
+            },
+        )
+        code, gate = own.run_until_the_machine_keeps_up(config)
+        verdict = json.loads(gate.directory.read_text(store.VERDICT))
+        assert code in {ExitCode.PASS, ExitCode.REJECT, ExitCode.INCONCLUSIVE}, gate.text
+        release = next(one.release for one in gate.directory.recording().launches if one.release is not None)
+        bills[name] = (release, verdict["cost"]["candidate"], verdict["cost"]["notes"])
+    (ends, real, _), (keeps, unreal, notes) = bills["ends"], bills["keeps"]
+    assert ends.real, ends.reason
+    assert not keeps.real
+    assert (keeps.port_closed, keeps.process_gone, keeps.memory_released) == (True, False, False)
+    assert real["share_off"] > 0.9
+    assert unreal["share_off"] == 0
+    assert unreal["share_warm_idle"] > 0.9
+    assert any("its processes are still there" in note for note in notes), notes
+
+
 # ---------------------------------------------------------------- stacks that fail
 
 

@@ -28,6 +28,7 @@ from servegate_action.analysis.judgement import (
     MetricKey,
     MetricVerdict,
     Outcome,
+    Phase,
     Quantity,
     Row,
     RowLine,
@@ -432,6 +433,13 @@ def judgement(
                 position=1 if (side is Side.BASELINE) == (number % 2 == 1) else 2,
                 seconds_to_first_token=(41.2 if side is Side.BASELINE else 63.9) + 0.7 * number,
                 tokens_per_second=(1210 if side is Side.BASELINE else 1243) + number,
+                phases=(
+                    Phase(name="image", until_s=0.4),
+                    Phase(name="process", until_s=1.1),
+                    Phase(name="healthy", until_s=(40.1 if side is Side.BASELINE else 62.8) + 0.7 * number),
+                ),
+                page_cache="dropped",
+                loading_energy_j=9_100.0 if side is Side.BASELINE else Absent(absent="no energy counter"),
             )
             for number in range(1, rounds + 1)
             for side in Side

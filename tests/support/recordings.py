@@ -62,6 +62,7 @@ MS = 1_000_000
 UUID = "GPU-5d1f0c3a-0000-4000-8000-000000000001"
 RAPL = "cpu-0"
 TICK = S // 2
+BARE_MW = 72_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -336,7 +337,6 @@ class _Play:
             healthy_ns=start + length * 9 // 10,
             first_token_ns=ready,
             page_cache="dropped",
-            energy_mj=length // MS * 200 if self.scene.accelerator == "nvidia" else Absent(absent="no RAPL counter"),
         )
 
     def _release(self) -> Release:
@@ -360,6 +360,7 @@ class _Play:
             moment = start_ns + tick * TICK
             load = max((share for begin, end, share in self.busy if begin <= moment < end), default=0.0)
             power = 118_000 + int(492_000 * load) if load != 0.2 else 200_000
+            power = BARE_MW if tick == 0 else power
             energy += power * TICK // S
             busy = load == 1.0
             samples.append(TelemetrySample(t_ns=moment, devices=(self._device(moment, power, energy, busy=busy),)))
@@ -475,7 +476,7 @@ def _identity(scene: Scene, side: Side) -> StackIdentity:
             evidence=Evidence.PROVEN,
             source="safetensors header and config.json",
         ),
-        batch=BatchIdentity(cap=scene.batch_cap[side], observed=4, evidence=Evidence.PROVEN, source="/server_info"),
+        batch=BatchIdentity(cap=scene.batch_cap[side], evidence=Evidence.PROVEN, source="/server_info"),
         container_digest="sha256:" + ("b" * 64) if vllm else Absent(absent="a process, not a container"),
         command=("vllm", "serve", "/model", "--max-num-seqs", "64")
         if vllm
@@ -522,7 +523,9 @@ def _recording(
             python="3.11.7",
         ),
         accelerator=scene.accelerator,
-        floor=TelemetrySample(t_ns=900 * S, devices=(DeviceSample(uuid=UUID, power_mw=72_000, memory_bytes=600 << 20),))
+        floor=TelemetrySample(
+            t_ns=900 * S, devices=(DeviceSample(uuid=UUID, power_mw=BARE_MW, memory_bytes=600 << 20),)
+        )
         if nvidia
         else None,
         telemetry=telemetry_static(scene.accelerator),

@@ -199,6 +199,8 @@ class Wording:
     trace_caption: str
     cost_caption: str
     first_answer: str
+    page_cache: str
+    loading_energy: str
     tokens_per_second: str
     seconds: str
     position: str

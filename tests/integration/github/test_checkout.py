@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from servegate_action.errors import UsageError
-from servegate_action.github.checkout import confirm, head
+from servegate_action.github.checkout import confirm, head, holding
 from servegate_action.github.event import Event, Kind, Thread
 from tests.integration.github.test_policy import git
 
@@ -55,6 +55,18 @@ def test_the_merge_of_a_pull_request_is_accepted_for_its_head(tree: Path) -> Non
     assert confirm(on_pull, folder=tree, runner_sha=merge) == ""
     with pytest.raises(UsageError):
         confirm(on_pull, folder=tree, runner_sha=MERGE)
+
+
+def test_the_innermost_working_tree_counts_and_nothing_outside_of_the_workspace(tree: Path) -> None:
+    outer = git(tree, "rev-parse", "HEAD")
+    inner = tree / "base"
+    (inner / "server").mkdir(parents=True)
+    assert holding(inner / "server", within=tree) == outer
+    (inner / ".git").mkdir()
+    (inner / ".git" / "HEAD").write_text("b" * 40)
+    assert holding(inner / "server", within=tree) == "b" * 40
+    assert holding(tree.parent, within=tree) is None
+    assert holding(inner / "server", within=inner / "server") is None
 
 
 def test_a_folder_without_a_repository_is_said_to_be_one(tmp_path: Path) -> None:

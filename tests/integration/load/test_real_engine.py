@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import re
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -56,14 +60,19 @@ def target(url: str) -> Target:
     return Target(url, negotiate(url, api="completions", served_model=None, headers={}, timeout_s=60))
 
 
-@pytest.fixture(scope="module")
-def result(target: Target) -> CellResult:
+def measured(target: Target) -> CellResult:
     """One stream, prompts that take a while."""
     cell = config.Cell(
         name="one", prompt_tokens=200, output_tokens=OUTPUT, concurrency=(1,), requests=REQUESTS, warmup_requests=1
     )
     (planned,) = build(config.Workload(seed=1, cells=(cell,))).for_launch(1)
     return run_cell(target, planned, limits=LoadLimits(request_timeout_s=120, processes=1))
+
+
+@pytest.fixture(scope="module")
+def result(target: Target) -> CellResult:
+    """Without anything between client and engine."""
+    return measured(target)
 
 
 def counted(result: CellResult, name: str) -> float:
@@ -94,6 +103,56 @@ def test_the_time_to_the_first_token_is_the_engines_own(result: CellResult) -> N
 def test_the_time_for_the_other_tokens_is_the_engines_own(result: CellResult) -> None:
     seen_s = sum(request.token_ns[-1] - request.token_ns[0] for request in result.requests) / 1e9
     assert seen_s == pytest.approx(counted(result, "tokens_predicted_seconds_total"), rel=0.03)
+
+
+def test_each_request_agrees_with_the_timings_in_its_final_event(target: Target) -> None:
+    with overheard(target.base_url) as (url, heard):
+        seen = measured(Target(url, target.dialect)).requests
+    told = [json.loads(found) for found in re.findall(rb'"timings":(\{[^}]*\})', bytes(heard))]
+    assert len(told) == len(seen) == REQUESTS + 1
+    for request, timings in zip(seen, told, strict=True):
+        assert request.output_tokens == timings["predicted_n"]
+        assert request.prompt_tokens == timings["prompt_n"]
+        ttft_ms = (request.token_ns[0] - sent_ns(request)) / 1e6
+        decode_ms = (request.token_ns[-1] - request.token_ns[0]) / 1e6
+        assert ttft_ms == pytest.approx(timings["prompt_ms"], rel=0.03)
+        assert decode_ms == pytest.approx(timings["predicted_ms"], rel=0.03)
+
+
+@contextmanager
+def overheard(url: str) -> Iterator[tuple[str, bytearray]]:
+    """A relay in front of a server, and everything that the server says through it."""
+    host, _, port = url.removeprefix("http://").partition(":")
+    heard = bytearray()
+
+    def pass_on(source: socket.socket, sink: socket.socket, copy: bytearray | None) -> None:
+        while data := source.recv(65536):
+            if copy is not None:
+                copy += data
+            sink.sendall(data)
+        sink.shutdown(socket.SHUT_WR)
+
+    def relay(caller: socket.socket) -> None:
+        with caller, socket.create_connection((host, int(port))) as server:
+            for each in (caller, server):
+                each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            back = threading.Thread(target=pass_on, args=(server, caller, heard))
+            back.start()
+            pass_on(caller, server, None)
+            back.join()
+
+    def accept(listener: socket.socket) -> None:
+        while True:
+            try:
+                caller, _ = listener.accept()
+            except OSError:  # the test is over, and with it the listener
+                return
+            threading.Thread(target=relay, args=(caller,), daemon=True).start()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=accept, args=(listener,), daemon=True).start()
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}", heard
+        listener.shutdown(socket.SHUT_RDWR)
 
 
 def test_the_engines_tokenizer_counts_as_its_usage_does(target: Target, result: CellResult) -> None:

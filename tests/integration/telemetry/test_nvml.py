@@ -8,8 +8,8 @@ from __future__ import annotations
 import pytest
 
 from servegate_action.analysis.telemetry_window import window
+from servegate_action.analysis.tenants import tenants
 from servegate_action.records import Absent
-from servegate_action.telemetry import foreign_tenants
 from tests.integration.telemetry.conftest import Play
 
 S = 1_000_000_000
@@ -122,7 +122,9 @@ def test_slowed_clocks_and_memory_errors_spoil_the_window(play: Play) -> None:
 
 def test_a_strangers_process_is_seen_before_and_during(play: Play) -> None:
     found = play(H100 + BUSY + "at 0 processes 4242\nat 30000 processes 4242,99\n", ticks=501)
-    assert foreign_tenants(found.samples[0]) == ("GPU GPU-a is used by another process (host pid 4242)",)
+    assert tenants(found.samples[0], bare=found.samples[0]) == (
+        "before the launch GPU-a was used by another process (host pid 4242)",
+    )
     spoiled = window(found.facts, found.samples, start_ns=12 * S, end_ns=48 * S).spoiled
     assert spoiled == ("another process used GPU-a (host pid 99)",)
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from servegate_action.analysis.checklist import judge, trace_csv, void_reason
 from servegate_action.analysis.judgement import Judgement, Word
 from servegate_action.analysis.metrics import LaunchData
+from servegate_action.analysis.rounds import NO_DATA
 from servegate_action.records import Absent, LaunchRecord, LaunchState, Recording, RequestRecord, Side
 from tests.support.recordings import Built, SceneCell, build, passing
 
@@ -126,7 +127,7 @@ def test_a_damaged_run_is_judged_in_full_and_never_passes(damages: list[Damage])
         assert judgement.headline
     trace_csv(built.recording, built.data)
     for record in built.recording.launches:
-        void_reason(record, built.data.get(record.directory, LaunchData((), Absent(absent="no file"), ())))
+        void_reason(record, built.data.get(record.directory, NO_DATA), floor=built.recording.floor)
 
 
 @settings(max_examples=8, deadline=None)

@@ -100,17 +100,17 @@ def test_a_good_client_says_how_late_it_was_at_most() -> None:
 def test_a_late_client_voids_the_launch() -> None:
     built = late(build(passing()), launch=0)
     record = built.recording.launches[0]
-    reason = void_reason(record, built.data[record.directory])
+    reason = void_reason(record, built.data[record.directory], floor=None)
     assert reason is not None
     assert reason.startswith("chat/1: requests were sent late")
     good = built.recording.launches[1]
-    assert void_reason(good, built.data[good.directory]) is None
+    assert void_reason(good, built.data[good.directory], floor=None) is None
 
 
 def test_slowed_clocks_void_the_launch() -> None:
     built = build(passing(throttle_reasons=0x08))
     record = built.recording.launches[0]
-    reason = void_reason(record, built.data[record.directory])
+    reason = void_reason(record, built.data[record.directory], floor=None)
     assert reason is not None
     assert "hardware slowdown" in reason
 

@@ -108,7 +108,7 @@ def test_stacks_that_were_not_identified_allow_no_pass() -> None:
     found = checks(recording)
     assert found["identity"].kind == "inconclusive"
     assert not found["identity"].ok
-    assert identity_summaries(recording) == ()
+    assert identity_summaries(recording, dict.fromkeys(Side, 0)) == ()
 
 
 def test_answers_that_differ_are_invalid() -> None:
@@ -134,7 +134,7 @@ def test_a_gate_without_the_numerics_probe_does_not_ask_for_it() -> None:
 
 
 def test_a_summary_tells_each_part_with_its_evidence_and_source() -> None:
-    ours, theirs = identity_summaries(build(passing(rounds=0)).recording)
+    ours, theirs = identity_summaries(build(passing(rounds=0)).recording, {Side.BASELINE: 4, Side.CANDIDATE: 0})
     assert ours.engine == "vllm 0.33.0"
     assert theirs.engine == "other unknown"
     assert ours.batch == "64"

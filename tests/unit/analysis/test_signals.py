@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from servegate_action.analysis.metrics import LaunchData, launch_metrics
@@ -35,25 +37,38 @@ def samples(power_mw: int, *, until_s: int, utilization: float = 90.0) -> tuple[
 DATA = LaunchData(requests=(), telemetry=telemetry_static("nvidia"), samples=samples(300_000, until_s=30))
 
 
-def started(*, energy_mj: int | Absent, first_token_ns: int | Absent = 10 * S) -> LaunchRecord:
+def started(*, first_token_ns: int | Absent = 10 * S, requested_ns: int = 0, up_ns: int | None = None) -> LaunchRecord:
     nothing = Absent(absent="not seen")
     start = ColdStart(
-        requested_ns=0,
+        requested_ns=requested_ns,
         image_ready_ns=nothing,
-        process_up_ns=nothing,
+        process_up_ns=nothing if up_ns is None else up_ns,
         port_open_ns=nothing,
         healthy_ns=nothing,
         first_token_ns=first_token_ns,
         page_cache="unknown",
-        energy_mj=energy_mj,
     )
     return launch(run(start=10 * S, end=20 * S)).model_copy(update={"cold_start": start})
 
 
 def test_each_state_has_the_power_of_its_own_window() -> None:
-    record = started(energy_mj=2_000_000).model_copy(update={"idle": IdleBlock(started_ns=20 * S, ended_ns=25 * S)})
-    signals = launch_signals(record, DATA)
+    record = started().model_copy(update={"idle": IdleBlock(started_ns=20 * S, ended_ns=25 * S)})
+    loading = samples(200_000, until_s=10)
+    rest = [
+        one.model_copy(
+            update={
+                "devices": tuple(
+                    device.model_copy(update={"energy_mj": (device.energy_mj or 0) - 1_000_000})
+                    for device in one.devices
+                )
+            }
+        )
+        for one in samples(300_000, until_s=30)
+        if one.t_ns > 10 * S
+    ]
+    signals = launch_signals(record, replace(DATA, samples=(*loading, *rest)), None)
     assert signals.loading_power_w == pytest.approx(200.0)
+    assert signals.loading_energy_j == pytest.approx(2000.0)
     assert signals.idle_power_w == pytest.approx(300.0)
     assert signals.busy_power_w["chat/1"] == pytest.approx(300.0)
     assert signals.utilization["chat/1"] == pytest.approx(90.0)
@@ -61,27 +76,44 @@ def test_each_state_has_the_power_of_its_own_window() -> None:
     assert signals.unwatched == ()
 
 
-def test_loading_power_comes_from_samples_where_no_energy_was_read() -> None:
-    signals = launch_signals(started(energy_mj=Absent(absent="no counter")), DATA)
+def test_loading_power_comes_from_readings_where_no_energy_was_counted() -> None:
+    facts = telemetry_static("nvidia").model_copy(update={"energy_counter": Absent(absent="no counter")})
+    signals = launch_signals(started(), replace(DATA, telemetry=facts), None)
     assert signals.loading_power_w == pytest.approx(300.0)
+    assert signals.loading_energy_j == Absent(absent="no counter")
+
+
+def test_what_was_on_the_accelerator_right_before_a_launch_spoils_it() -> None:
+    floor = TelemetrySample(t_ns=0, devices=(DeviceSample(uuid=UUID, power_mw=90_000),))
+    told = "before the launch GPU-a drew 300.0 W, 210.0 W above its bare 90.0 W".replace("GPU-a", UUID)
+    assert launch_signals(started(requested_ns=S, up_ns=2 * S), DATA, floor).spoiled == (told,)
+    assert launch_signals(started(requested_ns=S, up_ns=2 * S), DATA, None).spoiled == ()
+
+
+def test_a_stack_that_already_ran_is_on_the_accelerator_by_right() -> None:
+    floor = TelemetrySample(t_ns=0, devices=(DeviceSample(uuid=UUID, power_mw=90_000),))
+    assert launch_signals(started(requested_ns=S), DATA, floor).spoiled == ()
+    assert launch_signals(launch(run(start=10 * S, end=20 * S)), DATA, floor).spoiled == ()
+    early = replace(DATA, samples=tuple(one for one in DATA.samples if one.t_ns > S))
+    assert launch_signals(started(requested_ns=S, up_ns=2 * S), early, floor).spoiled == ()
 
 
 def test_what_was_not_observed_is_absent_with_the_reason() -> None:
-    signals = launch_signals(launch(run(start=10 * S, end=20 * S)), DATA)
+    signals = launch_signals(launch(run(start=10 * S, end=20 * S)), DATA, None)
     assert signals.loading_power_w == Absent(absent="the cold start was not observed")
     assert signals.idle_power_w == Absent(absent="the idle block was not run")
-    unfinished = launch_signals(started(energy_mj=1, first_token_ns=Absent(absent="it died")), DATA)
+    unfinished = launch_signals(started(first_token_ns=Absent(absent="it died")), DATA, None)
     assert unfinished.loading_power_w == Absent(absent="the cold start was not observed")
 
 
 def test_a_launch_without_cells_has_no_memory_reading() -> None:
-    signals = launch_signals(launch(), DATA)
+    signals = launch_signals(launch(), DATA, None)
     assert signals.memory_bytes == Absent(absent="no cell was measured")
     assert signals.power_capped_share == Absent(absent="no cell was measured")
 
 
 def test_a_cell_without_a_sample_was_not_watched() -> None:
-    signals = launch_signals(launch(run(start=100 * S, end=120 * S)), DATA)
+    signals = launch_signals(launch(run(start=100 * S, end=120 * S)), DATA, None)
     assert signals.unwatched == ("chat/1",)
     assert isinstance(signals.memory_bytes, Absent)
 
@@ -89,7 +121,7 @@ def test_a_cell_without_a_sample_was_not_watched() -> None:
 def test_slowed_clocks_spoil_the_cells_in_which_they_were_seen() -> None:
     built = build(passing(throttle_reasons=0x40))
     record = built.recording.launches[0]
-    spoiled = launch_signals(record, built.data[record.directory]).spoiled
+    spoiled = launch_signals(record, built.data[record.directory], None).spoiled
     assert len(spoiled) == 3
     assert all("hardware thermal slowdown" in text for text in spoiled)
 
@@ -136,13 +168,13 @@ def test_busy_power_of_the_mix_weighs_cells_by_their_time() -> None:
     ]
     plans = [plan("chat/1", weight=1.0), plan("long/1", weight=3.0)]
     metrics = launch_metrics(record, requests, plan=plans, slo=Slo(), gpus=1)
-    assert busy_power_w(metrics, launch_signals(record, data)) == pytest.approx(0.25 * 100 + 0.75 * 400, rel=0.03)
+    assert busy_power_w(metrics, launch_signals(record, data, None)) == pytest.approx(0.25 * 100 + 0.75 * 400, rel=0.03)
 
 
 def test_busy_power_is_absent_with_a_rate_or_a_reading() -> None:
     record = launch(run("chat/1", start=0, end=10 * S))
     fast = launch_metrics(record, [request([S, 2 * S])], plan=[plan("chat/1")], slo=Slo(), gpus=1)
     dark = LaunchData(requests=(), telemetry=Absent(absent="no driver"), samples=())
-    assert busy_power_w(fast, launch_signals(record, dark)) == Absent(absent="chat/1: no driver")
+    assert busy_power_w(fast, launch_signals(record, dark, None)) == Absent(absent="chat/1: no driver")
     silent = launch_metrics(record, [request([20 * S, 21 * S])], plan=[plan("chat/1")], slo=Slo(), gpus=1)
-    assert isinstance(busy_power_w(silent, launch_signals(record, DATA)), Absent)
+    assert isinstance(busy_power_w(silent, launch_signals(record, DATA, None)), Absent)

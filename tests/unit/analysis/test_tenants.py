@@ -1,4 +1,4 @@
-"""A GPU that somebody else used before the first launch spoils a run; what cannot be told is no check."""
+"""A GPU that somebody else uses before a launch spoils it; what cannot be told is no check."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Literal
 
 from servegate_action.analysis.judgement import HardCheck
 from servegate_action.analysis.rounds import gather
-from servegate_action.analysis.tenants import tenant_check
+from servegate_action.analysis.tenants import tenant_check, tenants
 from servegate_action.analysis.validity import validity_checks
 from servegate_action.config.models import EndpointStack, Stack
 from servegate_action.records import DeviceSample, TelemetrySample
@@ -25,6 +25,35 @@ def checked(
 ) -> list[HardCheck]:
     recording = built.recording.model_copy(update={"floor": found, "accelerator": accelerator})
     return tenant_check(built.config, recording)
+
+
+def sample(power_mw: int | None = 70_000, pids: tuple[int, ...] | None = (), uuid: str = "GPU-a") -> TelemetrySample:
+    device = DeviceSample(uuid=uuid, power_mw=power_mw, process_ids=pids, memory_bytes=1000)
+    return TelemetrySample(t_ns=1, devices=(device,))
+
+
+def test_an_idle_accelerator_has_no_tenant() -> None:
+    assert tenants(sample(), bare=sample()) == ()
+    assert tenants(sample(pids=None), bare=sample()) == ()
+
+
+def test_a_strangers_process_is_named_with_its_pid() -> None:
+    assert tenants(sample(pids=(4242,)), bare=sample()) == (
+        "before the launch GPU-a was used by another process (host pid 4242)",
+    )
+
+
+def test_power_well_above_the_floor_is_somebody_even_without_a_list() -> None:
+    assert tenants(sample(power_mw=80_001, pids=None), bare=sample()) == (
+        "before the launch GPU-a drew 80.0 W, 10.0 W above its bare 70.0 W",
+    )
+    assert tenants(sample(power_mw=80_000), bare=sample()) == ()
+    assert tenants(sample(power_mw=None), bare=sample()) == ()
+    assert tenants(sample(power_mw=200_000), bare=sample(uuid="GPU-b")) == ()
+
+
+def test_a_cpu_is_never_free_of_others() -> None:
+    assert tenants(sample(pids=(1, 2), uuid="cpu"), bare=sample(uuid="cpu")) == ()
 
 
 def test_a_free_accelerator_is_said_to_be_free() -> None:

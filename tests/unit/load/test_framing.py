@@ -90,6 +90,7 @@ def test_a_connection_is_reused_only_when_http_allows(head: bytes, reusable: boo
         (b"HTTP/1.1 200 OK\r\n" + b"x" * 70000, "longer than"),
         (OK + b"transfer-encoding: chunked\r\n\r\n" + b"0" * 2000, "chunk size"),
         (OK + b"transfer-encoding: chunked\r\n\r\n-1\r\n", "chunk size"),
+        (OK + b"transfer-encoding: chunked\r\n\r\n3\r\nabcd\r\n0\r\n\r\n", "longer than its size"),
         (OK + b"transfer-encoding: chunked\r\n\r\n0\r\n" + b"x" * 70000, "trailers"),
     ],
 )

@@ -1,11 +1,10 @@
-"""Messages of the telemetry: each error class says what it means, and tenants are told from an idle accelerator."""
+"""Messages of the telemetry: each error class says what it means, and an idle accelerator is one sample."""
 
 from __future__ import annotations
 
 import pytest
 
 from servegate_action.records import DeviceSample, TelemetrySample
-from servegate_action.telemetry import foreign_tenants
 from servegate_action.telemetry.nvml_errors import Failure, Fate, unavailable
 from servegate_action.telemetry.sampler import summarize
 
@@ -28,23 +27,6 @@ def test_every_start_error_has_a_next_step(code: int) -> None:
 def sample(power_mw: int | None = 70_000, pids: tuple[int, ...] | None = (), uuid: str = "GPU-a") -> TelemetrySample:
     device = DeviceSample(uuid=uuid, power_mw=power_mw, process_ids=pids, memory_bytes=1000)
     return TelemetrySample(t_ns=1, devices=(device,))
-
-
-def test_an_idle_accelerator_has_no_tenant() -> None:
-    assert foreign_tenants(sample(), bare=sample()) == ()
-    assert foreign_tenants(sample(pids=None)) == ()
-
-
-def test_power_well_above_the_floor_is_somebody_even_without_a_list() -> None:
-    assert foreign_tenants(sample(power_mw=80_001, pids=()), bare=sample()) == (
-        "GPU GPU-a draws 80.0 W before the launch, 10.0 W above its bare 70.0 W",
-    )
-    assert foreign_tenants(sample(power_mw=80_000), bare=sample()) == ()
-    assert foreign_tenants(sample(power_mw=None), bare=sample()) == ()
-
-
-def test_a_cpu_always_has_other_processes() -> None:
-    assert foreign_tenants(sample(pids=(1, 2), uuid="cpu")) == ()
 
 
 def test_the_floor_is_the_median_power_and_the_largest_memory() -> None:
