@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
 _PORT = "{port}"
 _LOG_ENDS_S = 3.0
+ENDED = ("exited", "dead")
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,7 +302,7 @@ class RunningContainer:
             self._output.close()
 
     def gone(self) -> bool:
-        """Whether the engine no longer knows it."""
+        """Whether nothing of it runs any more: it has ended, of itself or not, or the engine no longer knows it."""
         from docker.errors import NotFound
 
         if self._container is None:
@@ -311,7 +312,7 @@ class RunningContainer:
                 self._container.reload()
             except NotFound:
                 return True
-        return False
+        return self._container.status in ENDED
 
 
 class _Output:

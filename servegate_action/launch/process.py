@@ -328,20 +328,23 @@ class RunningProcess:
         if self._supervisor is None:
             return
         until = time.monotonic() + _AFTER_KILL_S
-        while not self.gone() and time.monotonic() < until:
+        while not self._all_gone() and time.monotonic() < until:
             supervisor.send(self._carriers(), signal.SIGKILL)
             time.sleep(0.02)
         for pipe in (self._supervisor.stdin, self._supervisor.stdout):
             if pipe is not None:
                 pipe.close()
-        if self._entry is not None and self.gone():
+        if self._entry is not None and self._all_gone():
             self._entry.unlink(missing_ok=True)
 
     def gone(self) -> bool:
-        """Whether no process of the stack is left, its supervisor included."""
+        """Whether no process of the stack is left, whoever ended it. The supervisor is none of them: it waits for its order."""
         if self._supervisor is None:
             return True
-        return self._supervisor.poll() is not None and not self._carriers()
+        return not self.pids() and not [pid for pid in self._carriers() if pid != self._supervisor.pid]
+
+    def _all_gone(self) -> bool:
+        return self._supervisor is None or (self._supervisor.poll() is not None and not self._carriers())
 
     def left(self) -> str:
         """What is left, for a message."""

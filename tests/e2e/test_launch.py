@@ -121,6 +121,7 @@ def test_a_container_that_dies_in_the_middle_is_said_to_have_died(place: Place) 
         with pytest.raises(StackDied, match="exit code 7") as died:
             eventually(running.alive)
         assert died.value.log_tail[-1] == "told to die"
+        assert running.gone()
     assert place.left() == set()
 
 

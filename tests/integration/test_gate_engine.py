@@ -53,7 +53,7 @@ def gate_of(baseline: list[str], candidate: list[str]) -> dict[str, object]:
 
     return {
         "version": 1,
-        "gate": "real engine",
+        "gate": "real-engine",
         "model": {"name": "m"},
         "stacks": {"baseline": stack("as it is", baseline), "candidate": stack("changed", candidate)},
         "workload": {
@@ -103,6 +103,10 @@ def run(folder: Path, config: dict[str, object], *, stop_at: str | None = None) 
             process.kill()
             raise
     directory = RunDirectory(folder / "out")
+    if stop_at is not None:
+        judge = [sys.executable, "-m", "servegate_action", "judge", "out"]
+        subprocess.run(judge, cwd=folder, env=environment, check=False, capture_output=True)
+    assert directory.has(store.VERDICT), "".join(said)
     judgement = Judgement.model_validate_json(directory.read_text(store.VERDICT))
     return Ran(code, "".join(said), directory.recording(), judgement)
 

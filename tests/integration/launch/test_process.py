@@ -78,6 +78,16 @@ def test_nothing_is_left_after_the_block(place: Place) -> None:
     assert "asked to end" in place.log.read_text()
 
 
+def test_a_stack_that_ended_of_itself_is_gone_before_it_is_told_to_end(place: Place) -> None:
+    with place.launch(tiny()) as running:
+        with pytest.raises(OSError, match=r".*"):
+            urllib.request.urlopen(running.ready.base_url + "/die", timeout=LIMIT_S)
+        eventually(running.gone)
+        assert running.pids() == ()
+    assert running.gone()
+    assert place.notes() == []
+
+
 def test_nothing_is_left_when_the_block_raises(place: Place) -> None:
     with pytest.raises(ZeroDivisionError), place.launch(tiny()) as running:
         raise ZeroDivisionError
