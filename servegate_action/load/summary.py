@@ -7,7 +7,8 @@ failed request does not exist and says so. It refuses to compare two stacks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import ceil, inf
@@ -54,7 +55,14 @@ def gaps_ns(request: RequestRecord) -> list[float]:
 
 def percentile(values: Iterable[Value], share: float) -> Value:
     """x[⌈share · n⌉], absent values last (a failed request is infinitely slow)."""
-    ordered = sorted(inf if isinstance(value, Absent) else value for value in values)
+    return _ranked(_ordered(values), share)
+
+
+def _ordered(values: Iterable[Value]) -> list[float]:
+    return sorted(inf if isinstance(value, Absent) else value for value in values)
+
+
+def _ranked(ordered: Sequence[float], share: float) -> Value:
     if not ordered:
         return Absent(absent="no requests")
     found = ordered[max(1, ceil(share * len(ordered))) - 1]
@@ -62,14 +70,13 @@ def percentile(values: Iterable[Value], share: float) -> Value:
 
 
 def tokens_in(requests: Iterable[RequestRecord], start_ns: int, end_ns: int) -> float:
-    """Output tokens of the answered requests' events inside [start, end)."""
-    return sum(
-        tokens
-        for request in requests
-        if request.ok
-        for stamp, tokens in zip(request.token_ns, event_weights(request), strict=True)
-        if start_ns <= stamp < end_ns
-    )
+    """Output tokens of the answered requests' events inside [start, end). Stamps of a request never go back."""
+    total = 0.0
+    for request in requests:
+        if request.ok:
+            first, last = (bisect_left(request.token_ns, moment) for moment in (start_ns, end_ns))
+            total += sum(event_weights(request)[first:last])
+    return total
 
 
 def event_weights(request: RequestRecord) -> Sequence[float]:
@@ -115,13 +122,9 @@ def _rate(name: str, unit: str, requests: Sequence[RequestRecord], window: tuple
 
 
 def _spread(name: str, values: Sequence[Value]) -> Row:
-    columns: list[tuple[str, Callable[[Sequence[Value]], Value]]] = [
-        ("p50", lambda found: percentile(found, 0.50)),
-        ("p95", lambda found: percentile(found, 0.95)),
-        ("p99", lambda found: percentile(found, 0.99)),
-        ("max", lambda found: percentile(found, 1.0)),
-    ]
-    return Row(name, "ms", {column: _in_ms(of(values)) for column, of in columns})
+    ordered = _ordered(values)
+    columns = {"p50": 0.50, "p95": 0.95, "p99": 0.99, "max": 1.0}
+    return Row(name, "ms", {column: _in_ms(_ranked(ordered, share)) for column, share in columns.items()})
 
 
 def _in_ms(value: Value) -> Value:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
-import pytest
 from ruamel.yaml import YAML
 
 from tests.e2e.desk import NUMBER, Desk, gate_file, measured, merge_group
 from tests.e2e.world import ROOT
 from tests.support.fake_github import sha
 
-BETTER = "--tpot-ms 10 --ttft-ms 40"
+SAME_FILES = "whatever this change does to files that both stacks run"
 
 
 class Gate:
@@ -25,53 +25,52 @@ class Gate:
         self.given = {key: str(value) for key, value in steps["servegate/servegate"].items()}
         self.uploaded = Path(steps["actions/upload-artifact"]["path"])
 
+    def inputs(self, desk: Desk) -> dict[str, str]:
+        """What the step passes, and the job's token."""
+        return {**self.given, "github-token": desk.job.inputs["github-token"]}
 
-@pytest.fixture
-def better(desk: Desk) -> Desk:
-    """A pull request whose candidate is better."""
+
+def check_out(desk: Desk, gate: str) -> None:
     desk.runner.put("stack.py", (ROOT / "tests/e2e/stack.py").read_text(encoding="utf-8"))
     desk.runner.put("model/config.json", '{"torch_dtype": "bfloat16"}')
-    desk.propose(gate_file(BETTER))
-    return desk
+    desk.propose(gate)
 
 
-def inputs(desk: Desk, gate: Gate) -> dict[str, str]:
-    return {**gate.given, "github-token": desk.job.inputs["github-token"]}
-
-
-def test_a_baseline_that_runs_the_changes_own_files_is_said_to(better: Desk) -> None:
-    ended = measured(better)
-    assert "whatever this change does to files that both stacks run" in better.comments()[0], ended.log
-    beside = gate_file(BETTER).replace("label: steady, process: {", "label: steady, process: {cwd: base, ")
-    better.propose(beside)
-    better.runner.put("base/stack.py", (ROOT / "tests/e2e/stack.py").read_text(encoding="utf-8"))
-    better.runner.put("base/.git/HEAD", better.world.pulls[NUMBER].base_sha + "\n")
-    ended = measured(better)
-    better.says_the_same_everywhere(ended, "PASS")
-    assert "whatever this change does" not in better.comments()[0]
-
-
-@pytest.mark.parametrize("name", ["simple.yml", "hardened.yml"])
-def test_a_pull_request_gets_its_status_its_comment_and_its_evidence(better: Desk, name: str) -> None:
-    gate = Gate(name)
+def test_the_simple_one_gives_a_better_candidate_its_status_its_comment_and_its_evidence(desk: Desk) -> None:
+    gate = Gate("simple.yml")
     assert "pull_request" in gate.events
-    better.world.rights = gate.rights
-    ended = measured(better, inputs=inputs(better, gate))
-    better.says_the_same_everywhere(ended, "PASS")
-    assert better.states()[-2:] == ["pending", "success"]
-    assert (better.runner.workspace / gate.uploaded / "report.html").is_file()
+    desk.world.rights = gate.rights
+    check_out(desk, gate_file("--tpot-ms 10 --ttft-ms 40"))
+    ended = measured(desk, inputs=gate.inputs(desk))
+    desk.says_the_same_everywhere(ended, "PASS")
+    assert desk.states()[-2:] == ["pending", "success"]
+    assert ended.outputs["report-dir"] == "servegate-report" == str(gate.uploaded)
+    assert json.loads(desk.evidence("verdict.json"))["word"] == "PASS"
     assert not [note for note in ended.annotations if note["level"] == "error"]
+    assert "t0ken-of-the-job" not in ended.log
+    assert SAME_FILES in desk.comments()[0], "both stacks are processes of one checkout"
+    owner = desk.runner.workspace.stat().st_uid
+    written = list((desk.runner.workspace / gate.uploaded).rglob("*"))
+    assert {path.stat().st_uid for path in written} == {owner}
+    assert [path for path in written if not path.stat().st_mode & 0o004] == []
 
 
-def test_the_merge_queue_of_the_hardened_workflow_gets_a_status_on_its_own_commit(better: Desk) -> None:
+def test_the_hardened_one_gives_the_merge_queue_a_status_on_its_own_commit(desk: Desk) -> None:
     gate = Gate("hardened.yml")
-    assert "merge_group" in gate.events
+    assert {"pull_request", "merge_group"} <= gate.events
     queued = sha("queue")
-    better.world.commits.add(queued)
-    better.world.rights = gate.rights
-    payload = merge_group(better.world, head=queued)
-    ended = measured(better, inputs=inputs(better, gate), event="merge_group", payload=payload)
+    desk.world.commits.add(queued)
+    desk.world.rights = gate.rights
+    beside = gate_file("--tpot-ms 10 --ttft-ms 40").replace(
+        "label: steady, process: {", "label: steady, process: {cwd: base, "
+    )
+    check_out(desk, beside)
+    desk.runner.put("base/stack.py", (ROOT / "tests/e2e/stack.py").read_text(encoding="utf-8"))
+    desk.runner.put("base/.git/HEAD", desk.world.pulls[NUMBER].base_sha + "\n")
+    payload = merge_group(desk.world, head=queued)
+    ended = measured(desk, inputs=gate.inputs(desk), event="merge_group", payload=payload)
     assert ended.exit_code == 0, ended.log
-    assert better.states(queued)[-2:] == ["pending", "success"]
-    assert better.states() == []
-    assert better.comments() == []
+    assert desk.states(queued)[-2:] == ["pending", "success"]
+    assert desk.states() == []
+    assert desk.comments() == []
+    assert SAME_FILES not in desk.evidence("comment.md"), "the baseline ran from a checkout of the base"
