@@ -5,7 +5,8 @@
 
 It starts the command after `--` with a free port in place of `{inner}`, hands every request on as it is, and releases the
 i-th piece of a streamed answer i·delay after it arrived, so that time per output token grows by the delay and time to
-first token not at all. Answers to shorter prompts, and all with a delay of zero, pass untouched. `--set temperature=2` puts
+first token not at all. Answers to shorter prompts, and all with a delay of zero, pass untouched. With `--pace-us` no piece
+of any answer leaves sooner than that after the one before: what an engine's own speed varies by, below that pace, is not seen. `--set temperature=2` puts
 a field of its own into every request, as a front end that overrides what its users ask for does. Both stacks of a control
 run behind it, so that what the proxy itself costs is on both sides. It knows no more of HTTP than it needs: persistent
 connections, bodies with a length, answers in chunks or with a length.
@@ -58,6 +59,7 @@ class Rule:
 
     delay_ns: int
     min_prompt_chars: int
+    pace_ns: int = 0
     fields: Mapping[str, object] = field(default_factory=dict)
 
     def delay_of(self, body: bytes) -> int:
@@ -108,14 +110,18 @@ def chunks(reader: asyncio.StreamReader) -> asyncio.Queue[tuple[int, bytes]]:
     return queue
 
 
-async def release(queue: asyncio.Queue[tuple[int, bytes]], writer: asyncio.StreamWriter, delay_ns: int) -> None:
-    """Write each chunk i·delay after its arrival. Raises `ConnectionError` when the answer broke off."""
-    index = 0
+async def release(
+    queue: asyncio.Queue[tuple[int, bytes]], writer: asyncio.StreamWriter, *, delay_ns: int, pace_ns: int
+) -> None:
+    """Write each chunk i·delay after its arrival, and pace + delay after the one before. `ConnectionError` when it broke off."""
+    index, due_ns = 0, 0
     while True:
         arrived_ns, chunk = await queue.get()
         if not chunk:
             raise ConnectionError("the server broke its answer off")
-        wait_ns = arrived_ns + index * delay_ns - time.monotonic_ns()
+        after_last_ns = due_ns + pace_ns + delay_ns if pace_ns and due_ns else 0
+        due_ns = max(arrived_ns + index * delay_ns, after_last_ns)
+        wait_ns = due_ns - time.monotonic_ns()
         if wait_ns > 0:
             await asyncio.sleep(wait_ns / 1e9)
         writer.write(chunk)
@@ -141,7 +147,7 @@ async def exchange(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, i
             return False
         writer.write(answer.head)
         if answer.chunked:
-            await release(chunks(answers), writer, rule.delay_of(body))
+            await release(chunks(answers), writer, delay_ns=rule.delay_of(body), pace_ns=rule.pace_ns)
         elif not answer.bodiless:
             writer.write(await answers.readexactly(answer.length or 0))
         await writer.drain()
@@ -182,7 +188,7 @@ async def run(told: argparse.Namespace) -> int:
     inner = free_port()
     command = [part.replace("{inner}", str(inner)) for part in told.command]
     fields = {name: json.loads(value) for name, _, value in (each.partition("=") for each in told.set)}
-    rule = Rule(delay_ns=told.delay_us * 1000, min_prompt_chars=told.min_prompt_chars, fields=fields)
+    rule = Rule(told.delay_us * 1000, told.min_prompt_chars, told.pace_us * 1000, fields)
     listening = await serve(told.port, inner, rule)
     behind: Process = await asyncio.create_subprocess_exec(*command)
     ended = asyncio.create_task(behind.wait())
@@ -205,6 +211,9 @@ def options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--delay-us", type=int, default=0, help="added per piece of a streamed answer, microseconds")
+    parser.add_argument(
+        "--pace-us", type=int, default=0, help="least time between two pieces of an answer, microseconds"
+    )
     parser.add_argument("--min-prompt-chars", type=int, default=0, help="shorter prompts are not delayed")
     parser.add_argument("--set", action="append", default=[], metavar="FIELD=JSON", help="put into every request")
     parser.add_argument("command", nargs="+", help="after --, with {inner} for its port")

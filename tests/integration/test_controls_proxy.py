@@ -67,6 +67,22 @@ def test_a_long_prompt_is_answered_the_same_but_later_per_token() -> None:
     assert spread(stamps) >= (TOKENS - 1) * 40 * MS
 
 
+def test_a_pace_holds_for_every_answer_and_a_delay_comes_on_top() -> None:
+    with scripted({"default": Answer(tokens=TOKENS, gap_ns=2 * MS).script()}) as server:
+        rule = Rule(delay_ns=20 * MS, min_prompt_chars=100, pace_ns=30 * MS)
+        ((_, short),) = through(server.url, rule, {"prompt": SHORT})
+        ((_, long),) = through(server.url, rule, {"prompt": LONG})
+    assert spread(short) >= (TOKENS - 1) * 30 * MS - MS
+    assert spread(long) >= (TOKENS - 1) * 50 * MS - MS
+
+
+def test_a_field_is_put_into_every_request() -> None:
+    with scripted({"default": Answer(tokens=TOKENS).script()}) as server:
+        through(server.url, Rule(0, 0, fields={"temperature": 2.0}), {"prompt": SHORT, "temperature": 0}, times=2)
+        server.stop()
+    assert [(body["prompt"], body["temperature"]) for body in server.bodies] == [(SHORT, 2.0)] * 2
+
+
 def test_a_connection_serves_one_request_after_another() -> None:
     with scripted({"default": Answer(tokens=TOKENS).script()}) as server:
         answers = through(server.url, Rule(delay_ns=0, min_prompt_chars=0), {"prompt": SHORT}, times=3)
