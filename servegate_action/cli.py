@@ -291,7 +291,7 @@ def schema(world: World) -> int:
     """Print the JSON Schema of the configuration."""
     from servegate_action.config.models import Config
 
-    world.out.print(json.dumps(Config.model_json_schema(), indent=2))
+    world.out.print(json.dumps(Config.model_json_schema(), indent=2), soft_wrap=True)
     return ExitCode.PASS
 
 

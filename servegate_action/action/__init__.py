@@ -108,7 +108,7 @@ def _run(step: Step) -> int:
     _keep(step, config.gate)
     if finished.failure is not None:
         raise finished.failure
-    step.job_log.line(f"{judgement.word.value}: {judgement.headline}")
+    step.job_log.line(judgement.headline)
     return judgement.word.exit_code
 
 

@@ -255,10 +255,24 @@ def differences(config: Config, recording: Recording, evidence: Evidence) -> tup
     found += _differ("container", _container(ours), _container(theirs), migration=True)
     found += _differ("engine", _text(ours.engine), _text(theirs.engine))
     found += _differ("engine version", _text(ours.engine_version), _text(theirs.engine_version))
-    found += _differ("command", " ".join(ours.command), " ".join(theirs.command))
+    found += _differ("command", *_apart(ours.command, theirs.command))
     for key in sorted({*ours.read_back, *theirs.read_back}):
         found += _differ(f"server {key}", ours.read_back.get(key, "not said"), theirs.read_back.get(key, "not said"))
     return tuple(found)
+
+
+def _apart(ours: Sequence[str], theirs: Sequence[str]) -> tuple[str, str]:
+    """Two commands from the word before the first that differs to the last that does; `…` for what is left out."""
+    shorter = min(len(ours), len(theirs))
+    first = next((at for at in range(shorter) if ours[at] != theirs[at]), shorter)
+    after = next((at for at in range(shorter - first) if ours[-1 - at] != theirs[-1 - at]), shorter - first)
+    start = max(0, first - 1)
+
+    def shown(words: Sequence[str]) -> str:
+        end = len(words) - after
+        return " ".join([*(["…"] if start else []), *words[start:end], *(["…"] if after else [])])
+
+    return shown(ours), shown(theirs)
 
 
 def _container(identity: StackIdentity) -> str:

@@ -87,7 +87,16 @@ class ContainerStack(Model):
     shm_size: str = "16g"
     ipc_host: bool = False
     user: str | None = None
-    allow_tag: bool = False
+    allow_tag: bool = Field(default=False, description="accept an image by tag, as one that is built on the machine")
+
+    @model_validator(mode="after")
+    def _pinned(self) -> ContainerStack:
+        if "@sha256:" not in self.image and not self.allow_tag:
+            raise ValueError(
+                f"the image {self.image} is named by a tag, which may be another image tomorrow: name it by digest "
+                "(name@sha256:…), or set `allow_tag: true` beside `image` for one that is built here"
+            )
+        return self
 
 
 class EndpointStack(Model):

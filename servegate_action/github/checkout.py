@@ -60,10 +60,15 @@ def confirm(event: Event, *, folder: Path, runner_sha: str) -> str:
         accepted.add(runner_sha)
     if found in accepted:
         return ""
+    on_pull = event.kind is Kind.PULL_REQUEST
     raise UsageError(
         f"the checkout holds {found[:7]}, but the verdict is about {(event.sha or 'no commit')[:7]}",
-        why="actions/checkout takes the default branch on this event, unless it is told which commit to take",
-        next_step="give actions/checkout `ref:` with the same commit as the input `sha` (docs/workflows/slash-command.yml)",
+        why="on a pull request it must be the head, or the merge of it that actions/checkout takes by itself"
+        if on_pull
+        else "actions/checkout takes the default branch on this event, unless it is told which commit to take",
+        next_step="leave `ref:` of actions/checkout out, or give it the pull request's head"
+        if on_pull
+        else "give actions/checkout `ref:` with the same commit as the input `sha` (docs/workflows/slash-command.yml)",
     )
 
 

@@ -150,7 +150,7 @@ class DockerWorld:
         if "@sha256:" not in name and not allow_tag:
             raise UsageError(
                 f"the image {name} is named by a tag, which can move between the two launches",
-                next_step="name it by digest (name@sha256:…), or say allow_tag: true for an image that is built here",
+                next_step="name it by digest (name@sha256:…), or set `allow_tag: true` beside `image` for one that is built here",
             )
         with translated(f"the image {name} cannot be had"):
             try:

@@ -59,11 +59,19 @@ class Paths:
         return tuple(self._volume(text, label) for text in written)
 
     def check_existence(self, written: Sequence[str], *, label: str) -> None:
-        """Refuse a folder that is not there, where that can be seen from here: some engines make an empty one of it."""
+        """Refuse a folder that is not there, where that can be seen from here: some engines make an empty one of it.
+
+        A bare name is a volume of the engine, made empty when it is new: beside a folder of that name it is a slip.
+        """
         for text in written:
             source = text.partition(":")[0]
             seen = PurePosixPath(os.path.normpath(self.workspace / source))
             visible = not self.own_mounts or any(seen.is_relative_to(mount.inside) for mount in self.own_mounts)
+            if _is_name(source) and (self.workspace / source).exists():
+                raise UsageError(
+                    f"the stack '{label}' has a volume '{source}', which names a volume of the engine, not the folder {seen}",
+                    next_step=f"write ./{text} for the folder, or rename one of the two",
+                )
             if not _is_name(source) and visible and not Path(seen).exists():
                 raise UsageError(
                     f"the stack '{label}' has a volume of {seen}, which does not exist",

@@ -88,7 +88,8 @@ def first_lines(j: Judgement, w: Wording, place: Place) -> str:
     """Heading, callouts, the deciding sentence, and what was compared on what."""
     heading = f"### {view.WORD_SYMBOLS[j.word]} {w.title.format(gate=code(j.gate), word=w.words[j.word])}"
     said = view.headline(j, w)
-    holds = w.rows_hold.format(count=view.rows_that_hold(j))
+    count, total = view.rows_that_hold(j)
+    holds = w.rows_hold.format(count=count, total=total)
     sentence = f"{md.bold(inline(said.lead, max_chars=SENTENCE))}{_rest(said.rest)}"
     return md.paragraphs(
         heading,

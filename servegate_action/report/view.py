@@ -351,9 +351,10 @@ def _reasons(line: RowLine, w: Wording) -> tuple[str, ...]:
     return tuple(dict.fromkeys(w.say(reason) for reason in (*absent, *not_gated)))
 
 
-def rows_that_hold(j: Judgement) -> int:
-    """How many of the eight rows hold."""
-    return sum(row.mark in {Mark.OK, Mark.INFO} for row in j.rows)
+def rows_that_hold(j: Judgement) -> tuple[int, int]:
+    """How many rows hold, and how many can: a row that is only shown does neither."""
+    marks = [row.mark for row in j.rows if row.mark is not Mark.INFO]
+    return marks.count(Mark.OK), len(marks)
 
 
 # ---------------------------------------------------------------- first sentence

@@ -134,7 +134,10 @@ def test_a_container_that_listens_on_loopback_only_is_told_so(place: Place) -> N
 
 
 def test_an_image_by_tag_is_refused_unless_allowed(place: Place) -> None:
-    with pytest.raises(UsageError, match="tag"), place.launch(container(allow_tag=False)):
+    stack = container()
+    assert stack.container is not None
+    unchecked = stack.model_copy(update={"container": stack.container.model_copy(update={"allow_tag": False})})
+    with pytest.raises(UsageError, match="tag"), place.launch(unchecked):
         pass
     assert place.left() == set()
 

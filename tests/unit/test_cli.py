@@ -30,7 +30,7 @@ class Terminal:
 
     def run(self, *arguments: str) -> int:
         def console(stream: io.StringIO) -> Console:
-            return Console(file=stream, soft_wrap=True, highlight=False, markup=False, emoji=False, width=200)
+            return Console(file=stream, highlight=False, markup=False, emoji=False, width=140)
 
         world = World(self.environment, self.folder, console(self.out), console(self.err))
         return cli.run(arguments, world)

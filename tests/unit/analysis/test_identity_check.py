@@ -193,3 +193,28 @@ def test_before_identification_only_the_configuration_differs() -> None:
     recording = built.recording.model_copy(update={"identities": {}})
     assert found(Built(built.config, recording, {})) == {}
     assert found(build(passing(rounds=0))).keys() >= {"kind of stack"}
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "shown"),
+    [
+        ("serve --ctx 256 --port 1", "serve --ctx 512 --port 1", ("… --ctx 256 …", "… --ctx 512 …")),
+        ("serve --port 1", "serve --port 1 --fast", ("… 1", "… 1 --fast")),
+        ("serve a a b", "serve a b", ("… a a …", "… a …")),
+        ("old x", "new x", ("old …", "new …")),
+        ("serve", "", ("serve", "")),
+        ("serve x", "serve x", ("… x", "… x")),
+    ],
+)
+def test_commands_are_shown_where_they_differ(ours: str, theirs: str, shown: tuple[str, str]) -> None:
+    identities = {
+        side: identity.model_copy(update={"command": tuple(command.split())})
+        for command, (side, identity) in zip(
+            (ours, theirs), build(passing(rounds=0)).recording.identities.items(), strict=True
+        )
+    }
+    built = build(passing(rounds=0))
+    recording = built.recording.model_copy(update={"identities": identities})
+    evidence = gather(built.config, recording, built.data)
+    found = [one for one in differences(built.config, recording, evidence) if one.what == "command"]
+    assert [(one.baseline, one.candidate) for one in found] == ([] if shown[0] == shown[1] else [shown])

@@ -106,6 +106,7 @@ def test_every_problem_is_reported_in_the_order_of_the_lines() -> None:
             5,
             "exactly one of process, container, endpoint is needed; found none",
         ),
+        ('process: {command: [a, "{port}"]}', 'container: {image: "x/y:latest"}', 7, "is named by a tag"),
         ("http://10.0.0.7:8000", "10.0.0.7", 10, "string should match pattern"),
         ("label: b", "label: b\n    env: [A-B]", 10, "string should match pattern"),
     ],

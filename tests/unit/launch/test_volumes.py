@@ -93,6 +93,9 @@ def test_a_folder_that_is_not_there_is_refused_where_that_can_be_seen(tmp_path: 
     paths.check_existence(("./weights:/x", "cache:/y"), label="x")
     with pytest.raises(UsageError, match="does not exist"):
         paths.check_existence(("./wieghts:/x",), label="x")
+    with pytest.raises(UsageError, match="names a volume of the engine, not the folder") as slip:
+        paths.check_existence(("weights:/x:ro",), label="x")
+    assert "write ./weights:/x:ro" in slip.value.next_step
     inside = Paths(tmp_path, (OwnMount(PurePosixPath(tmp_path), PurePosixPath("/host")),))
     inside.check_existence(("/srv/only-the-host-sees-it:/x",), label="x")
     with pytest.raises(UsageError, match="does not exist"):
