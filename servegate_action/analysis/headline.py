@@ -228,7 +228,8 @@ def _ways_out(facts: Facts) -> list[str]:
     undecided = undecided_metrics(facts.metrics)
     untestable = [m for m in undecided if isinstance(m.change, Absent)]
     ways: list[str] = []
-    if facts.stopped is not None:
+    broke_off = any(check.name == "complete" for check in facts.failed("inconclusive"))
+    if facts.stopped is not None and not broke_off:
         ways.append("run it again; with a larger rounds.budget_minutes if the budget ended it")
     if facts.rounds_used >= 2 and untestable:
         names = ", ".join(name(m.key) for m in untestable)

@@ -43,13 +43,15 @@ def validity_checks(config: Config, recording: Recording, evidence: Evidence) ->
 def complete_check(recording: Recording) -> HardCheck:
     """A run that was killed, cancelled or failed says nothing good, however good the rounds that it has."""
     ok = recording.state == "finished"
-    why = recording.failure.what if recording.failure is not None else f"its state is `{recording.state}`"
+    failure = recording.failure
+    why = failure.what if failure is not None else f"its state is `{recording.state}`"
+    next_step = failure.next_step if failure is not None else ""
     return HardCheck(
         name="complete",
         kind="inconclusive",
         ok=ok,
         detail="the run came to its end" if ok else f"the run did not come to its end: {why}",
-        advice="" if ok else "run it again; what was measured is kept in the run directory",
+        advice="" if ok else next_step or "run it again; what was measured is kept in the run directory",
     )
 
 

@@ -374,6 +374,14 @@ def test_the_failure_of_a_run_is_kept() -> None:
     assert judgement.requests_replayed == 0
 
 
+def test_a_run_that_broke_off_advises_what_its_failure_does_and_no_larger_budget() -> None:
+    built = build(nothing_measured())
+    judgement = judge(built.config, built.recording, built.data)
+    assert built.recording.failure is not None
+    assert built.recording.failure.next_step in judgement.advice
+    assert not [text for text in judgement.advice if "budget" in text or text.startswith("run it again")]
+
+
 def noted(**changes: object) -> tuple[str, ...]:
     """The notes of a passing run whose requests were changed."""
     built = build(passing(rounds=2))
