@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -177,3 +178,10 @@ def test_the_schema_describes_the_file_as_it_is_written(tmp_path: Path) -> None:
     assert "keep_warm" in schema
     assert "uniform|lognormal" in schema
     assert "%|pp" in schema
+
+
+def test_the_reference_names_every_key() -> None:
+    text = (Path(__file__).parents[3] / "docs/configuration.md").read_text(encoding="utf-8")
+    schema = Config.model_json_schema()
+    keys = {key for part in (schema, *schema["$defs"].values()) for key in part.get("properties", {})}
+    assert sorted(key for key in keys if not re.search(rf"\b{key}\b", text)) == []
