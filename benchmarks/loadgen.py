@@ -5,9 +5,9 @@
 
 Server on core 0, client alone on core 1, one after the other in turn, so that a slow minute of the machine hits all alike.
 Truth is the server's own stamp just before each send. CPU is that of the whole process tree: over the whole command,
-and while the load ran. Needs Linux, `taskset`, and a machine that has nothing else to do; where the user may, server
-and clients run before other programs (`chrt --rr`; a short time slice, `sysctl kernel.sched_rr_timeslice_ms=4`, keeps
-clients of several processes fair to themselves).
+and while the load ran. Needs Linux, `taskset`, and a machine that has nothing else to do. On one that has, `--precedence`
+runs server and clients before other programs (`chrt --rr`): not for comparing peers, because Linux takes 5 % of every second
+from a real-time program that never waits, which is what a client is that has fallen behind.
 """
 
 from __future__ import annotations
@@ -304,6 +304,9 @@ def main() -> None:
     parser.add_argument("--gap-ms", type=float, default=20.0)
     parser.add_argument("--repeats", type=int, default=1)
     parser.add_argument("--only", default="", help="comma-separated names")
+    parser.add_argument(
+        "--precedence", action="store_true", help="server and clients at real-time priority (see above)"
+    )
     parser.add_argument("--busy", action="store_true", help="a neighbour spins on the client's core")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--list", action="store_true")
@@ -316,7 +319,7 @@ def main() -> None:
         return
     if any(client.program for client in chosen):
         make_tokenizer(told.peers)
-    prefix = [] if told.busy else prefix_of()
+    prefix = prefix_of() if told.precedence else []
     runs: list[Run] = []
     with tempfile.TemporaryDirectory(prefix="loadgen-") as keep, neighbour(busy=told.busy):
         for _ in range(told.repeats):
