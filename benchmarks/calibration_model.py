@@ -17,7 +17,7 @@ import numpy as np
 
 from servegate_action.analysis import stats
 from servegate_action.analysis.stats import Floats
-from servegate_action.config.models import DEFAULT_CELL_LIMITS, DEFAULT_MIX_LIMITS, MetricName
+from servegate_action.config.limits import DEFAULT_CELL_LIMITS, DEFAULT_MIX_LIMITS, MetricName
 
 
 @dataclass(frozen=True, slots=True)

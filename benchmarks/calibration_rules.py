@@ -20,7 +20,7 @@ from servegate_action.analysis.judgement import Direction, MetricKey, Word
 from servegate_action.analysis.series import MetricSeries
 from servegate_action.analysis.stats import Bools, Floats
 from servegate_action.analysis.verdict import decide
-from servegate_action.config.models import Limit, MetricName
+from servegate_action.config.limits import Limit, MetricName
 
 RuleName = Literal[
     "differences, equal levels",

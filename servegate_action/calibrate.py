@@ -15,7 +15,8 @@ from rich.table import Table
 from servegate_action import calibrations, gate
 from servegate_action.analysis import calibration, checklist
 from servegate_action.analysis.calibration import Calibration
-from servegate_action.config.models import Config, Rounds
+from servegate_action.config.limits import Rounds
+from servegate_action.config.models import Config
 from servegate_action.errors import CannotMeasure
 from servegate_action.progress import Reporter
 from servegate_action.world import World

@@ -20,7 +20,7 @@ from datetime import UTC, datetime
 
 import numpy as np
 
-from servegate_action.config import models as config
+from servegate_action.config import workload as config
 from servegate_action.errors import ConfigError, Problem
 from servegate_action.records import CellPlan, Side
 from servegate_action.words import VOCABULARY

@@ -24,7 +24,7 @@ from pathlib import Path
 from servegate_action import demo
 from servegate_action.analysis.calibration import Calibration
 from servegate_action.analysis.judgement import Judgement, Outcome, Word
-from servegate_action.config.models import CELL_METRICS, Limit, MetricName
+from servegate_action.config.limits import CELL_METRICS, Limit, MetricName
 from servegate_action.records import Recording
 
 MODEL = "SmolLM2-135M-Instruct"

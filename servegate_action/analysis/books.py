@@ -18,7 +18,8 @@ from servegate_action.analysis.metrics import MaybeFloat
 from servegate_action.analysis.rounds import Evidence, Launch
 from servegate_action.analysis.signals import bare_power_w, busy_power_w
 from servegate_action.analysis.traffic import SECONDS_PER_HOUR, Lifecycle, Occupancy
-from servegate_action.config.models import Config, Cost
+from servegate_action.config.cost import Cost
+from servegate_action.config.models import Config
 from servegate_action.records import Absent, Recording, Side
 
 ALWAYS_BUSY = Occupancy(busy=1.0, warm_idle=0.0, loading=0.0, off=0.0, billed=1.0, starts=0.0)

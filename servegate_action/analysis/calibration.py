@@ -19,7 +19,7 @@ from pydantic import Field
 from servegate_action.analysis import headline, stats
 from servegate_action.analysis.judgement import Direction, MetricKey
 from servegate_action.analysis.series import MetricSeries, Undecidable, scores
-from servegate_action.config.models import Limit
+from servegate_action.config.limits import Limit
 from servegate_action.records import Record
 
 CALIBRATION_ROUNDS: Final = 8

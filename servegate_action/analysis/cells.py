@@ -16,7 +16,7 @@ from itertools import chain
 import numpy as np
 
 from servegate_action.analysis.quantiles import BoolArray, FloatArray, IntArray, nearest_rank
-from servegate_action.config.models import Slo
+from servegate_action.config.limits import Slo
 from servegate_action.records import Absent, CellPlan, CellRun, RequestRecord, TokenSource
 
 NS_PER_S = 1e9

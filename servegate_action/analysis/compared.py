@@ -15,7 +15,8 @@ from servegate_action.analysis.judgement import Direction, MetricKey
 from servegate_action.analysis.metrics import MaybeFloat, Measured
 from servegate_action.analysis.rounds import Evidence, Launch
 from servegate_action.analysis.series import MetricSeries
-from servegate_action.config.models import CELL_METRICS, Config, MetricName
+from servegate_action.config.limits import CELL_METRICS, MetricName
+from servegate_action.config.models import Config
 from servegate_action.records import Absent, CellPlan, Recording, Side
 
 # A cell saturates the accelerator when the baseline keeps it at work for at least this share of the time.

@@ -22,7 +22,7 @@ from servegate_action.analysis.traffic import (
     recorded_arrivals,
     replay,
 )
-from servegate_action.config.models import Traffic
+from servegate_action.config.cost import Traffic
 
 POISSON_COUNT = 50_000
 # Curves and searches replay this many: shares of time then miss by about a point, alike at every rate.

@@ -20,7 +20,7 @@ from servegate_action.analysis.judgement import (
     Word,
 )
 from servegate_action.analysis.stats import LEAST_REQUESTS_FOR_P95
-from servegate_action.config.models import Limit, MetricName
+from servegate_action.config.limits import Limit, MetricName
 from servegate_action.records import Absent
 
 WORDS: Final[dict[MetricName, str]] = {

@@ -12,7 +12,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from servegate_action.config.models import Limit, MetricName
+from servegate_action.config.limits import Limit, MetricName
 from servegate_action.errors import ExitCode
 from servegate_action.records import Absent, Change, Evidence, MaybeStr, Record, Side
 

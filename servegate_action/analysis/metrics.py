@@ -16,7 +16,7 @@ import numpy as np
 
 from servegate_action.analysis.cells import NS_PER_MS, P95, CellMeasures, Latencies, measure_cell
 from servegate_action.analysis.quantiles import FloatArray, effective_size, weighted_nearest_rank
-from servegate_action.config.models import MetricName, Slo
+from servegate_action.config.limits import MetricName, Slo
 from servegate_action.records import (
     Absent,
     CellPlan,

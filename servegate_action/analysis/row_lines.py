@@ -19,7 +19,8 @@ from servegate_action.analysis.judgement import (
 )
 from servegate_action.analysis.metrics import MaybeFloat
 from servegate_action.analysis.verdict import Decision
-from servegate_action.config.models import Config, MetricName
+from servegate_action.config.limits import MetricName
+from servegate_action.config.models import Config
 from servegate_action.records import Absent, Recording, Side
 
 SHOWN = "shown"

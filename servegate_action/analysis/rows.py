@@ -20,7 +20,7 @@ from servegate_action.analysis.row_lines import (
     check_mark,
     metric_lines,
 )
-from servegate_action.config.models import MetricName
+from servegate_action.config.limits import MetricName
 from servegate_action.records import Absent, Side
 from servegate_action.records import Evidence as Known
 

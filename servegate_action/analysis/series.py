@@ -15,7 +15,7 @@ import numpy as np
 
 from servegate_action.analysis.judgement import Direction, MetricKey
 from servegate_action.analysis.stats import SD_FLOOR_POINTS, SD_FLOOR_RATIO, Floats
-from servegate_action.config.models import Limit
+from servegate_action.config.limits import Limit
 from servegate_action.records import Absent
 
 Pair = tuple[float, float]

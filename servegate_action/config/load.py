@@ -19,7 +19,10 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from servegate_action.config.models import IDLE_ALLOWED, LENGTH_ALLOWED, LIMIT_ALLOWED, Config
+from servegate_action.config.cost import IDLE_ALLOWED
+from servegate_action.config.limits import LIMIT_ALLOWED
+from servegate_action.config.models import Config
+from servegate_action.config.workload import LENGTH_ALLOWED
 from servegate_action.errors import ConfigError, Problem
 
 MAX_BYTES = 1 << 20

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from servegate_action import client
-from servegate_action.config.models import Engine
+from servegate_action.config.stacks import Engine
 from servegate_action.identity import metrics
 from servegate_action.identity.facts import Fact, Numbers, proven
 from servegate_action.identity.formats import FLOATS

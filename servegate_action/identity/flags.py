@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from servegate_action.config.models import Engine
+from servegate_action.config.stacks import Engine
 from servegate_action.identity.facts import Fact, Numbers, claimed, proven
 from servegate_action.identity.formats import normal
 

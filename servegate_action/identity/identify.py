@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from servegate_action.config.models import Engine, ServedModel, Stack
+from servegate_action.config.stacks import Engine, ServedModel, Stack
 from servegate_action.errors import CannotMeasure
 from servegate_action.identity import gguf, hub
 from servegate_action.identity.engines import ReadBack, Server, read_back

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
-from servegate_action.config.models import Stack
+from servegate_action.config.stacks import Stack
 from servegate_action.identity.engines import ReadBack
 from servegate_action.identity.facts import Fact
 from servegate_action.identity.flags import Flags

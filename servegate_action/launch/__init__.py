@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
-from servegate_action.config.models import Stack
+from servegate_action.config.stacks import Stack
 from servegate_action.launch.beside import Beside, start_beside
 from servegate_action.launch.container import launch_container
 from servegate_action.launch.docker_world import DockerWorld, docker_world, in_container

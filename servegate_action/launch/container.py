@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from servegate_action.config.models import ContainerStack
+from servegate_action.config.stacks import ContainerStack
 from servegate_action.errors import Cancelled, CannotMeasure, LaunchFailed, StackDied
 from servegate_action.launch import ports
 from servegate_action.launch.docker_world import (

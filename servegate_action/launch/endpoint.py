@@ -13,7 +13,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from servegate_action.client import api_root
-from servegate_action.config.models import EndpointStack
+from servegate_action.config.stacks import EndpointStack
 from servegate_action.errors import LaunchFailed, StackDied
 from servegate_action.launch.ports import is_open
 from servegate_action.launch.readiness import Waiting, wait_until_ready

@@ -23,7 +23,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
-from servegate_action.config.models import ProcessStack
+from servegate_action.config.stacks import ProcessStack
 from servegate_action.errors import Cancelled, CannotMeasure, LaunchFailed, StackDied
 from servegate_action.launch import ledger, ports, supervisor
 from servegate_action.launch.environment import StackEnvironment, for_process

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from servegate_action.client import OneToken, Reply
-from servegate_action.config.models import Engine, Stack
+from servegate_action.config.stacks import Engine, Stack
 from servegate_action.records import Absent, ColdStart, MaybeStr, Side
 
 Progress = Callable[[str], None]

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
 
-from servegate_action.config import models as config
+from servegate_action.config import workload as config
 from servegate_action.errors import CannotMeasure, UsageError
 from servegate_action.load.cell import CellProgress, CellResult, LoadLimits, Target, run_cell
 from servegate_action.load.certificate import certify

@@ -11,7 +11,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from servegate_action import client, launch, load, telemetry
-from servegate_action.config.models import Config, Stack
+from servegate_action.config.models import Config
+from servegate_action.config.stacks import Stack
 from servegate_action.errors import UsageError
 from servegate_action.launch.ports import is_open
 from servegate_action.measure.job import Draft, Job

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from servegate_action.analysis.judgement import Change95, Direction, Quantity
-from servegate_action.config.models import Limit
+from servegate_action.config.limits import Limit
 from servegate_action.records import Absent
 
 MINUS = "\u2212"

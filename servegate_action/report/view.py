@@ -25,7 +25,7 @@ from servegate_action.analysis.judgement import (
     Shown,
     Word,
 )
-from servegate_action.config.models import Limit
+from servegate_action.config.limits import Limit
 from servegate_action.records import Absent, Evidence
 from servegate_action.report import numbers
 from servegate_action.report.wording import Wording

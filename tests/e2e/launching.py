@@ -16,7 +16,7 @@ from pathlib import Path
 from types import FrameType
 
 from servegate_action import client
-from servegate_action.config.models import ContainerStack, Stack
+from servegate_action.config.stacks import ContainerStack, Stack
 from servegate_action.errors import Cancelled
 from servegate_action.launch import docker_world, launch
 from servegate_action.records import Side

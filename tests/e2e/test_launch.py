@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 from servegate_action import client
-from servegate_action.config.models import Stack
+from servegate_action.config.stacks import Stack
 from servegate_action.errors import CannotMeasure, LaunchFailed, StackDied, UsageError
 from servegate_action.launch import Running, sweep
 from servegate_action.launch import launch as start

@@ -37,7 +37,7 @@ from servegate_action.analysis.judgement import (
     TraceSeries,
     Word,
 )
-from servegate_action.config.models import Limit, MetricName
+from servegate_action.config.limits import Limit, MetricName
 from servegate_action.records import Absent, Change, Evidence, Side
 
 M = MetricName

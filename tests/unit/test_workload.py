@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from servegate_action import workload
-from servegate_action.config.models import Cell, Lognormal, Trace, Uniform, Workload
+from servegate_action.config.workload import Cell, Lognormal, Trace, Uniform, Workload
 from servegate_action.errors import ConfigError
 from servegate_action.records import Side
 from servegate_action.workload import LengthFit, TraceRow

@@ -10,7 +10,7 @@ from itertools import accumulate
 from markupsafe import Markup
 
 from servegate_action.analysis.judgement import Change95, Direction, MetricVerdict, Outcome
-from servegate_action.config.models import Limit
+from servegate_action.config.limits import Limit
 from servegate_action.records import Absent
 from servegate_action.report.charts.axis import Axis, linear, tick_text
 from servegate_action.report.numbers import Marks

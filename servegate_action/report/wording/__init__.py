@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from servegate_action.analysis.judgement import Mark, Outcome, Word
-from servegate_action.config.models import MetricName
+from servegate_action.config.limits import MetricName
 from servegate_action.records import Evidence, Side
 from servegate_action.report.numbers import Marks
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from servegate_action.analysis.judgement import Mark, Outcome, Word
-from servegate_action.config.models import MetricName
+from servegate_action.config.limits import MetricName
 from servegate_action.records import Evidence, Side
 from servegate_action.report.numbers import Marks
 from servegate_action.report.wording import Wording

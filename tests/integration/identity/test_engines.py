@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from servegate_action.config.models import ContainerStack, EndpointStack, Engine, ProcessStack, ServedModel, Stack
+from servegate_action.config.stacks import ContainerStack, EndpointStack, Engine, ProcessStack, ServedModel, Stack
 from servegate_action.errors import CannotMeasure
 from servegate_action.identity import Subject, hash_model, identify, server_metrics
 from servegate_action.records import Absent, Evidence, StackIdentity

@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 
 from servegate_action import client, demo, identity, load
-from servegate_action.config.models import ProcessStack, ServedModel, Stack
+from servegate_action.config.stacks import ProcessStack, ServedModel, Stack
 from servegate_action.launch.ports import reserved_port
 from servegate_action.records import Absent, Dialect, Evidence, StackIdentity
 from tests.support import requantize

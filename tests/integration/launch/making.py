@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from servegate_action import client
-from servegate_action.config.models import ProcessStack, Stack
+from servegate_action.config.stacks import ProcessStack, Stack
 from servegate_action.launch import Running, ledger, supervisor
 from servegate_action.launch import launch as start
 from servegate_action.records import Side

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from servegate_action import client
-from servegate_action.config.models import EndpointStack, Stack
+from servegate_action.config.stacks import EndpointStack, Stack
 from servegate_action.errors import LaunchFailed, StackDied
 from servegate_action.launch.endpoint import RunningEndpoint, launch_endpoint
 from servegate_action.launch.ports import reserved_port

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from servegate_action import client
-from servegate_action.config import models as config
+from servegate_action.config import workload as config
 from servegate_action.load import LoadLimits, Target, count_tokens, negotiate, run_cell
 from servegate_action.load.cell import CellResult
 from servegate_action.records import RequestRecord

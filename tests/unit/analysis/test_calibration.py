@@ -13,7 +13,7 @@ from servegate_action.analysis import calibration
 from servegate_action.analysis.calibration import Calibration, MetricNoise, Runner, calibrate, warnings
 from servegate_action.analysis.judgement import Direction, MetricKey
 from servegate_action.analysis.series import MetricSeries
-from servegate_action.config.models import Limit, MetricName
+from servegate_action.config.limits import Limit, MetricName
 from servegate_action.records import Absent
 
 LOOKS = (4, 6, 8)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from servegate_action.analysis.cells import CellMeasures, Latencies, measure_cell, token_trace
-from servegate_action.config.models import Slo
+from servegate_action.config.limits import Slo
 from servegate_action.records import Absent, RequestRecord, TokenSource
 from tests.support.making import MS, S, failed, plan, request, run
 

@@ -11,7 +11,7 @@ import pytest
 from servegate_action.analysis.checklist import judge, series_of, standing, trace_csv
 from servegate_action.analysis.judgement import Judgement, Mark, Outcome, Quantity, Row, Word
 from servegate_action.analysis.metrics import LaunchData
-from servegate_action.config.models import Cost
+from servegate_action.config.cost import Cost
 from servegate_action.records import Absent, Side, TokenSource
 from tests.support.recordings import (
     CELLS,

@@ -10,7 +10,8 @@ from servegate_action.analysis.judgement import Direction, MetricKey
 from servegate_action.analysis.metrics import LaunchData
 from servegate_action.analysis.rounds import gather
 from servegate_action.analysis.series import MetricSeries
-from servegate_action.config.models import Cost, Limit, MetricName
+from servegate_action.config.cost import Cost
+from servegate_action.config.limits import Limit, MetricName
 from servegate_action.records import Absent, Side
 from tests.support.recordings import CELLS, Built, Scene, SceneCell, build, passing
 

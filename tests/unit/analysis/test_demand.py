@@ -7,7 +7,7 @@ import pytest
 
 from servegate_action.analysis.demand import POISSON_COUNT, Demand, demand_of
 from servegate_action.analysis.traffic import Lifecycle, poisson_form
-from servegate_action.config.models import Traffic
+from servegate_action.config.cost import Traffic
 
 SLEEP = Lifecycle(service_s=0.2, idle_timeout_s=60.0, cold_starts_s=(40.0,))
 

@@ -9,7 +9,7 @@ import pytest
 from servegate_action.analysis.economy import Economy, economy
 from servegate_action.analysis.judgement import CostComparison
 from servegate_action.analysis.rounds import gather
-from servegate_action.config.models import Cost
+from servegate_action.config.cost import Cost
 from servegate_action.records import Absent, Recording, Side
 from tests.support.recordings import Built, build, passing
 

@@ -11,7 +11,7 @@ from servegate_action.analysis import cells, client_trouble, compared, cost, lin
 from servegate_action.analysis.cost import Operation, Power, Prices, Use, bill, busy_only
 from servegate_action.analysis.judgement import SideCost
 from servegate_action.analysis.traffic import Lifecycle, poisson_form
-from servegate_action.config.models import MetricName
+from servegate_action.config.limits import MetricName
 
 DOCS = Path(__file__).parents[3] / "docs"
 COST = (DOCS / "cost.md").read_text(encoding="utf-8")

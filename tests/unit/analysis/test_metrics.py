@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from servegate_action.analysis.metrics import LaunchMetrics, Measured, launch_metrics, mix_rate
-from servegate_action.config.models import MetricName, Slo
+from servegate_action.config.limits import MetricName, Slo
 from servegate_action.records import Absent, LaunchState, RequestRecord
 from tests.support.making import MS, failed, launch, plan, request, run
 

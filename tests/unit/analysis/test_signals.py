@@ -8,7 +8,7 @@ import pytest
 
 from servegate_action.analysis.metrics import LaunchData, launch_metrics
 from servegate_action.analysis.signals import bare_power_w, busy_power_w, launch_signals
-from servegate_action.config.models import Slo
+from servegate_action.config.limits import Slo
 from servegate_action.records import Absent, ColdStart, DeviceSample, IdleBlock, LaunchRecord, TelemetrySample
 from tests.support.making import S, launch, plan, request, run
 from tests.support.recordings import TICK, UUID, Scene, build, passing, telemetry_static

@@ -8,7 +8,7 @@ from servegate_action.analysis.judgement import HardCheck
 from servegate_action.analysis.rounds import gather
 from servegate_action.analysis.tenants import tenant_check, tenants
 from servegate_action.analysis.validity import validity_checks
-from servegate_action.config.models import EndpointStack, Stack
+from servegate_action.config.stacks import EndpointStack, Stack
 from servegate_action.records import DeviceSample, TelemetrySample
 from tests.support.recordings import Built, build, passing
 

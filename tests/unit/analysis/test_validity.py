@@ -12,7 +12,7 @@ from servegate_action.analysis.judgement import HardCheck
 from servegate_action.analysis.metrics import LaunchData
 from servegate_action.analysis.rounds import gather
 from servegate_action.analysis.validity import complete_check, validity_checks
-from servegate_action.config.models import Workload
+from servegate_action.config.workload import Workload
 from servegate_action.records import Absent, RequestRecord, TokenSource
 from tests.support.recordings import CELLS, Built, build, killed, nothing_measured, passing
 

@@ -13,7 +13,7 @@ import pytest
 from servegate_action.analysis.judgement import Change95, Direction, HardCheck, MetricKey, MetricVerdict, Outcome, Word
 from servegate_action.analysis.series import MetricSeries
 from servegate_action.analysis.verdict import Decision, decide
-from servegate_action.config.models import Limit, MetricName
+from servegate_action.config.limits import Limit, MetricName
 from servegate_action.errors import UsageError
 from servegate_action.records import Absent, Side
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from servegate_action.analysis.judgement import Direction, MetricKey, Outcome, Word
 from servegate_action.analysis.series import MetricSeries
 from servegate_action.analysis.verdict import Decision, decide
-from servegate_action.config.models import Limit, MetricName
+from servegate_action.config.limits import Limit, MetricName
 from servegate_action.records import Absent
 
 LOOKS = (4, 6, 8)

@@ -6,7 +6,7 @@ import pytest
 
 from servegate_action.analysis import headline
 from servegate_action.analysis.judgement import Change95, Direction, HardCheck, MetricKey, MetricVerdict, Outcome, Word
-from servegate_action.config.models import Limit, MetricName
+from servegate_action.config.limits import Limit, MetricName
 from servegate_action.records import Absent, Side
 
 

@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from servegate_action.config.limits import MetricName
 from servegate_action.config.load import dump, load, read_tree
-from servegate_action.config.models import Config, Lognormal, MetricName, Uniform
+from servegate_action.config.models import Config
 from servegate_action.config.starter import GATE
+from servegate_action.config.workload import Lognormal, Uniform
 from servegate_action.errors import ConfigError, ExitCode
 from servegate_action.records import Side
 

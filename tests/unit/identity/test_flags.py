@@ -6,7 +6,7 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from servegate_action.config.models import ContainerStack, EndpointStack, Engine, ProcessStack, Stack
+from servegate_action.config.stacks import ContainerStack, EndpointStack, Engine, ProcessStack, Stack
 from servegate_action.identity.engines import ReadBack
 from servegate_action.identity.flags import Flags, read_flags
 from servegate_action.identity.places import host_path, locate

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from servegate_action.analysis.cells import measure_cell
-from servegate_action.config import models as config
+from servegate_action.config.limits import Slo
 from servegate_action.load.cell import Target, due_times, process_count, request_head, steady_window
 from servegate_action.load.clock import OffsetTracker, sample_offset_ns
 from servegate_action.load.engine import Exchange
@@ -215,7 +215,7 @@ def test_the_table_says_what_verdicts_are_computed_from(
         requests=len(requests),
         client=health,
     )
-    judged = measure_cell(plan, run, requests, slo=config.Slo())
+    judged = measure_cell(plan, run, requests, slo=Slo())
     mine = [ttft_ns(request, open_loop=open_loop) for request in requests if request.ok]
     theirs = [value for value in judged.ttft.ns.tolist() if value != float("inf")]
     assert [value for value in mine if not isinstance(value, Absent)] == theirs

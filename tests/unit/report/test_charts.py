@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from servegate_action.analysis.judgement import Change95, Direction, MetricKey, MetricVerdict, Outcome
-from servegate_action.config.models import Limit, MetricName
+from servegate_action.config.limits import Limit, MetricName
 from servegate_action.records import Absent
 from servegate_action.report.charts import axis, lines, strips
 from servegate_action.report.charts.lines import Chart, Line, Rule

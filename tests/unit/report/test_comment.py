@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from servegate_action.analysis.judgement import Judgement, Mark, Outcome, Word
-from servegate_action.config.models import Limit, MetricName
+from servegate_action.config.limits import Limit, MetricName
 from servegate_action.github import selfcheck
 from servegate_action.records import Absent, Change
 from servegate_action.report import EarlierHead, Marker, Place, comment, summary

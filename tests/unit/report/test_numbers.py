@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from servegate_action.analysis.judgement import Change95, Direction, Quantity
-from servegate_action.config.models import Limit
+from servegate_action.config.limits import Limit
 from servegate_action.records import Absent
 from servegate_action.report import numbers
 from servegate_action.report.numbers import Marks

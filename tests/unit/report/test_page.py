@@ -10,7 +10,7 @@ from functools import cache
 import pytest
 
 from servegate_action.analysis.judgement import Judgement, Word
-from servegate_action.config.models import MetricName
+from servegate_action.config.limits import MetricName
 from servegate_action.records import Absent
 from servegate_action.report import page
 from servegate_action.report.wording import Language, wording
