@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from array import array
 from bisect import bisect_left
 from dataclasses import dataclass, field
 from itertools import pairwise
 
 from servegate_action.load.framing import Framing, Mode
-from servegate_action.load.shapes import Reading, Scanner, Usage, make_scanner, read_event
+from servegate_action.load.shapes import TEXT, Reading, Scanner, Usage, make_scanner, read_event
 from servegate_action.load.sse import Event, events
 
 _DONE = b"[DONE]"
+_NEVER = 1 << 62
 
 
 @dataclass(slots=True)
@@ -99,16 +101,18 @@ def _body(buffer: bytes, marks: array[int], framing: Framing) -> tuple[bytes, li
     start = framing.body_start
     if framing.mode is not Mode.CHUNKED:
         return buffer[start:limit], [max(0, min(mark, limit) - start) for mark in marks]
-    firsts, lasts = framing.chunks[::2], framing.chunks[1::2]
-    body = b"".join([buffer[first:last] for first, last in zip(firsts, lasts, strict=True)])
+    bounds = framing.chunks.tolist()
+    chunks = list(zip(bounds[::2], bounds[1::2], strict=True))
+    body = b"".join([buffer[first:last] for first, last in chunks])
     body_marks: list[int] = []
-    number, before, count = 0, 0, len(firsts)
+    coming = iter((*chunks, (_NEVER, _NEVER)))
+    first, last = next(coming)
+    before = 0
     for mark in marks:
-        while number < count and lasts[number] <= mark:
-            before += lasts[number] - firsts[number]
-            number += 1
-        inside = mark - firsts[number] if number < count else 0
-        body_marks.append(before + inside if inside > 0 else before)
+        while last <= mark:
+            before += last - first
+            first, last = next(coming)
+        body_marks.append(before + mark - first if mark > first else before)
     return body, body_marks
 
 
@@ -157,20 +161,29 @@ class _Stream:
         if self.done or self.error is not None:
             return at
         for scanner in self.scanners or ():
-            match = scanner.pattern.match
-            found = match(self.body, at)
+            found = scanner.pattern.match(self.body, at)
             if found is None:
                 continue
             if scanner.answer and self.first_answer is None:
                 self.first_answer = len(self.ends)
             before = len(self.ends)
             while found is not None:
-                at = found.end()
-                self.texts.append(found[1])
-                self.ends.append(at)
-                found = match(self.body, at)
+                at = self._take_alike(found)
+                found = scanner.pattern.match(self.body, at)
             self.events += len(self.ends) - before
             return at
+        return at
+
+    def _take_alike(self, found: re.Match[bytes]) -> int:
+        """Take the event that a scanner found, and those after it with the same bytes around the text; returns where they end."""
+        body, texts, ends = self.body, self.texts, self.ends
+        around, behind = body[found.start() : found.start(1)], body[found.end(1) : found.end()]
+        at, ahead, length = found.start(), len(around), len(behind)
+        starts_with, match_text = body.startswith, TEXT.match
+        while starts_with(around, at) and (text := match_text(body, at + ahead)) and starts_with(behind, text.end()):
+            at = text.end() + length
+            texts.append(text[0])
+            ends.append(at)
         return at
 
     def _take(self, event: Event, start: int) -> None:
@@ -232,7 +245,9 @@ def _place(answer: Answer, stream: _Stream, *, stamps: array[int], body_marks: l
     token_ns = answer.token_ns
     for end in stream.ends:
         if body_marks[read] < end:
-            read = bisect_left(body_marks, end, read + 1)
+            read += 1
+            if body_marks[read] < end:
+                read = bisect_left(body_marks, end, read + 1)
         token_ns.append(stamps[read])
         if read == last and read != shared:
             answer.coalesced_reads += 1
@@ -263,6 +278,8 @@ def _count(answer: Answer, stream: _Stream) -> None:
 
 def _tokens_per_event(stream: _Stream) -> list[int] | None:
     """Tokens of each token event, when the server says so with each of them; else None."""
+    if len(stream.usages) < len(stream.ends):
+        return None
     after: dict[int, int] = {}
     for event, usage in stream.usages:
         if usage.completion_tokens is not None:

@@ -29,10 +29,12 @@ PAUSE_ABOVE_READS_PER_S = 2500.0
 """Below this rate a sleep costs more than it saves."""
 PAUSE_SHARE_OF_GAP = 0.25
 """Sleep at most this share of the mean gap between two arrivals of one stream: two events in one read lose a stamp."""
-PAUSE_MAX_S = 0.004
+PAUSE_MAX_S = 0.005
 PAUSE_MIN_S = 0.0003
-READS_PER_DRAIN = 32
+READS_PER_DRAIN = 64
 """Enough to share the price of waking; sleeping longer would only lose stamps of a server that hurries."""
+LOOK_EVERY_TICKS = 16
+"""How often what the hot path left unjudged is judged: a server that goes on talking after its answer, or breaks HTTP."""
 SPARE_CONNECTIONS = 4
 MAX_DEPTH_EVENTS = 4096
 CLOSES_AT_ONCE_NS = 100_000_000
@@ -40,6 +42,7 @@ CLOSES_AT_ONCE_NS = 100_000_000
 its headers say (llama.cpp does): from then on each request gets a connection of its own, opened before it is sent."""
 
 monotonic_ns = time.monotonic_ns
+EPOLLIN, EPOLLOUT = select.EPOLLIN, select.EPOLLOUT
 
 
 class Exchange:
@@ -120,6 +123,7 @@ class Engine:
         self._keeps_alive = True
         self._tick_at_ns = 0
         self._reads_at_tick = 0
+        self._ticks = 0
         self._start_ns = 0
         self._watch_fd: int | None = None
 
@@ -128,7 +132,7 @@ class Engine:
     def watch(self, fd: int) -> None:
         """Give up as soon as `fd` becomes readable or hangs up: the parent's end of standard input."""
         self._watch_fd = fd
-        self._epoll.register(fd, select.EPOLLIN | select.EPOLLHUP)
+        self._epoll.register(fd, EPOLLIN | select.EPOLLHUP)
 
     def open(self, count: int) -> None:
         """Open `count` connections before the round; raises Lost when they cannot all be had in time."""
@@ -146,9 +150,9 @@ class Engine:
 
     def _open_step(self, fd: int, mask: int) -> None:
         connection = self._connections[fd]
-        if mask & select.EPOLLOUT:
+        if mask & EPOLLOUT:
             self._await_writable(connection, not connection.on_writable())
-        if mask & select.EPOLLIN:
+        if mask & EPOLLIN:
             count = connection.sock.recv_into(self._buffer)
             if count == 0:
                 raise Lost("the server closed a connection as soon as it was opened")
@@ -165,7 +169,7 @@ class Engine:
     def _connect(self, slot: int | None) -> Connection:
         connection = Connection(self.job, self._context, slot)
         self._connections[connection.fd] = connection
-        self._epoll.register(connection.fd, select.EPOLLIN | select.EPOLLOUT)
+        self._epoll.register(connection.fd, EPOLLIN | EPOLLOUT)
         return connection
 
     def _drop(self, connection: Connection) -> None:
@@ -176,7 +180,7 @@ class Engine:
         connection.close()
 
     def _await_writable(self, connection: Connection, wanted: bool) -> None:
-        self._epoll.modify(connection.fd, select.EPOLLIN | select.EPOLLOUT if wanted else select.EPOLLIN)
+        self._epoll.modify(connection.fd, EPOLLIN | EPOLLOUT if wanted else EPOLLIN)
 
     # ------------------------------------------------------------ the loop
 
@@ -225,19 +229,58 @@ class Engine:
         return left_s if not self._coming else int(left_s * 1000) / 1000
 
     def _poll(self, timeout_s: float) -> None:
-        connections = self._connections
+        """The hot path: one read, one stamp. What is no ordinary read of a plain connection goes to `_on_event`."""
+        connections, view, into, offset_ns = self._connections, self._view, self._into, self._offset_ns
+        now_ns = reads = 0
         for fd, mask in self._epoll.poll(timeout_s, MAX_DEPTH_EVENTS):
             connection = connections.get(fd)
-            if connection is None:
-                self.orphaned = self.orphaned or fd == self._watch_fd
+            exchange = None if connection is None or connection.tls is not None else connection.exchange
+            if mask != EPOLLIN or connection is None or exchange is None:
+                self._on_event(fd, mask)
                 continue
-            if mask & select.EPOLLOUT:
-                self._on_writable(connection)
-            if mask & ~select.EPOLLOUT and connection.fd in connections:
-                self._on_readable(connection)
+            try:
+                count, ancillary, _, _ = connection.receive(into, ANCILLARY_BYTES)
+            except BlockingIOError:
+                continue
+            except OSError as error:
+                self._lose(connection, (error.strerror or str(error)).lower(), may_resend=True)
+                continue
+            if not count:
+                self._on_end_of_file(connection)
+                continue
+            reads += 1
+            stamp_ns = 0
+            if ancillary:
+                seconds, nanoseconds = unpack_timespec(ancillary[0][2])
+                stamp_ns = seconds * 1_000_000_000 + nanoseconds - offset_ns
+            if not exchange.last_ns <= stamp_ns <= now_ns:
+                now_ns = monotonic_ns()
+                if not exchange.last_ns <= stamp_ns <= now_ns:
+                    stamp_ns = now_ns
+                    exchange.unstamped += 1
+            exchange.last_ns = stamp_ns
+            buffer = exchange.buffer
+            buffer += view[:count]
+            exchange.stamps.append(stamp_ns)
+            exchange.marks.append(len(buffer))
+            framing = exchange.framing
+            if (len(buffer) >= framing.wanted or buffer.endswith(LAST_BYTES)) and framing.advance(buffer):
+                self._finish(connection, exchange)
+        self.reads += reads
 
-    def _on_readable(self, connection: Connection) -> None:
-        """The hot path. One read, one stamp."""
+    def _on_event(self, fd: int, mask: int) -> None:
+        """Anything else that epoll may tell."""
+        connection = self._connections.get(fd)
+        if connection is None:
+            self.orphaned = self.orphaned or fd == self._watch_fd
+            return
+        if mask & EPOLLOUT:
+            self._on_writable(connection)
+        if mask & ~EPOLLOUT and connection.fd in self._connections:
+            self._on_odd_read(connection)
+
+    def _on_odd_read(self, connection: Connection) -> None:
+        """A read that may bring the end of file, bytes that nobody asked for, or TLS."""
         try:
             count, ancillary, _, _ = connection.receive(self._into, ANCILLARY_BYTES)
         except BlockingIOError:
@@ -245,37 +288,14 @@ class Engine:
         except OSError as error:
             self._lose(connection, (error.strerror or str(error)).lower(), may_resend=True)
             return
-        now_ns = monotonic_ns()
-        exchange = connection.exchange
-        if count == 0 or exchange is None or connection.tls is not None:
-            self._on_odd_read(connection, count, ancillary)
-            return
-        self.reads += 1
-        stamp_ns = 0
-        if ancillary:
-            seconds, nanoseconds = unpack_timespec(ancillary[0][2])
-            stamp_ns = seconds * 1_000_000_000 + nanoseconds - self._offset_ns
-        if not exchange.last_ns <= stamp_ns <= now_ns:
-            stamp_ns = now_ns
-            exchange.unstamped += 1
-        exchange.last_ns = stamp_ns
-        buffer = exchange.buffer
-        buffer += self._view[:count]
-        exchange.stamps.append(stamp_ns)
-        exchange.marks.append(len(buffer))
-        framing = exchange.framing
-        if (len(buffer) >= framing.wanted or buffer.endswith(LAST_BYTES)) and framing.advance(buffer):
-            self._finish(connection, exchange)
-
-    def _on_odd_read(self, connection: Connection, count: int, ancillary: list[tuple[int, int, bytes]]) -> None:
-        """End of file, bytes that nobody asked for, or TLS."""
-        exchange = connection.exchange
         if count == 0:
             self._on_end_of_file(connection)
         elif connection.tls is not None:
             self._on_ciphertext(connection, count, ancillary)
-        elif exchange is None:
+        elif connection.exchange is None:
             self._drop(connection)
+        else:
+            self._take_in(connection, connection.exchange, self._view[:count], ancillary)
 
     def _on_ciphertext(self, connection: Connection, count: int, ancillary: list[tuple[int, int, bytes]]) -> None:
         try:
@@ -293,6 +313,16 @@ class Engine:
         if exchange is None or exchange.sent_ns is None:
             self._drop(connection)
             return
+        self._take_in(connection, exchange, plain, ancillary)
+
+    def _take_in(
+        self,
+        connection: Connection,
+        exchange: Exchange,
+        data: bytes | memoryview,
+        ancillary: list[tuple[int, int, bytes]],
+    ) -> None:
+        """As in the hot path, but judged at once."""
         self.reads += 1
         now_ns, stamp_ns = monotonic_ns(), 0
         if ancillary:
@@ -302,7 +332,7 @@ class Engine:
             stamp_ns = now_ns
             exchange.unstamped += 1
         exchange.last_ns = stamp_ns
-        exchange.buffer += plain
+        exchange.buffer += data
         exchange.stamps.append(stamp_ns)
         exchange.marks.append(len(exchange.buffer))
         if exchange.framing.advance(exchange.buffer):
@@ -474,11 +504,17 @@ class Engine:
     def _expire(self, now_ns: int) -> None:
         """Judge what the hot path left unjudged, and give up what took too long."""
         request_ns, stall_ns = self.job.request_timeout_ns, self.job.stall_timeout_ns
+        self._ticks += 1
         for connection in list(self._connections.values()):
             exchange = connection.exchange
             if exchange is None:
                 continue
-            if exchange.buffer and exchange.framing.advance(exchange.buffer):
+            turn = (self._ticks + connection.fd) % LOOK_EVERY_TICKS == 0
+            if (
+                (turn or now_ns - exchange.last_ns > TICK_NS)
+                and exchange.buffer
+                and exchange.framing.advance(exchange.buffer)
+            ):
                 self._finish(connection, exchange)
                 continue
             since_ns = exchange.sent_ns if exchange.sent_ns is not None else exchange.due_ns

@@ -18,6 +18,10 @@ _CHUNK_LINE_MAX = 1024
 _STATUS_LINE = re.compile(rb"HTTP/1\.([01]) ([1-5][0-9][0-9])(?: [^\r\n]*)?\r\n")
 _FOREVER = 1 << 62
 LAST_BYTES = b"\r\n\r\n"
+_UNKNOWN = (0, 0)
+_KNOWN_LINES: dict[bytes, tuple[int, int]] = {}
+"""Chunk-size lines of two and three digits that were seen before: CRLF and what follows it, up to six bytes, to the size and
+where its data begins. A stream repeats a few sizes, and looking one up costs a fifth of reading it."""
 
 
 class Mode(IntEnum):
@@ -157,30 +161,42 @@ class Framing:
         return True
 
     def _skip_chunks(self, buffer: bytearray) -> None:
-        """`chunk_at` is where the next chunk-size line starts."""
-        size_of_buffer = len(buffer)
-        while self.chunk_at < size_of_buffer:
-            at = self.chunk_at
-            if at > self.body_start and buffer[at - 2 : at] != b"\r\n":
-                self.broken = "a chunk is longer than its size says"
-                return
-            line = _CHUNK_LINE.match(buffer, at)
-            if line is None:
-                self._await_chunk_line(buffer, at)
-                return
-            size = int(line[1], 16)
-            if size == 0:
-                self._await_trailers(buffer, line.end())
-                return
-            first = line.end()
-            self.chunks.append(first)
-            self.chunks.append(first + size)
-            self.chunk_at = first + size + 2
+        """`chunk_at` is where the next chunk-size line starts; the CRLF before it is checked with it."""
+        base = self.chunk_at - 2
+        unseen = bytes(memoryview(buffer)[base:])
+        at, length, chunks, known = 0, len(unseen), self.chunks, _KNOWN_LINES
+        while at + 2 < length:
+            size, begins = known.get(unseen[at : at + 6], _UNKNOWN)
+            if not begins or unseen[at + begins - 1 : at + begins] != b"\n":
+                line = self._chunk_line(unseen, at)
+                if line is None:
+                    break
+                size, begins = int(line[1], 16), line.end() - at
+                if size == 0:
+                    self.chunk_at = base + at + 2
+                    self._await_trailers(buffer, base + line.end())
+                    return
+            chunks.append(base + at + begins)
+            at += begins + size
+            chunks.append(base + at)
+        self.chunk_at = base + at + 2
 
-    def _await_chunk_line(self, buffer: bytearray, at: int) -> None:
-        line = buffer[at : at + _CHUNK_LINE_MAX]
+    def _chunk_line(self, unseen: bytes, at: int) -> re.Match[bytes] | None:
+        """The chunk-size line after the CRLF at `at`; None when it has not arrived in full, or breaks HTTP."""
+        if unseen[at : at + 2] != b"\r\n":
+            self.broken = "a chunk is longer than its size says"
+            return None
+        line = _CHUNK_LINE.match(unseen, at + 2)
+        if line is None:
+            self._await_chunk_line(unseen, at + 2)
+        elif line.end() - at in {6, 7} and line.end() - line.end(1) == 2 and int(line[1], 16):
+            _KNOWN_LINES[unseen[at : at + 6]] = (int(line[1], 16), line.end() - at)
+        return line
+
+    def _await_chunk_line(self, unseen: bytes, at: int) -> None:
+        line = unseen[at : at + _CHUNK_LINE_MAX]
         if b"\n" in line or len(line) >= _CHUNK_LINE_MAX or (line and not line[:1].isalnum()):
-            self.broken = f"not a chunk size: {bytes(line[:20])!r}"
+            self.broken = f"not a chunk size: {line[:20]!r}"
 
     def _await_trailers(self, buffer: bytearray, at: int) -> None:
         """The last chunk has come; the response ends with the first empty line from here."""

@@ -113,7 +113,10 @@ _PLAIN = rb'[^"\\\x00-\x1f]'
 _ESCAPE = rb'\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})'
 _REST = _PLAIN + rb"*(?:" + _ESCAPE + _PLAIN + rb"*)*"
 _ANY_STRING = rb'"' + _REST + rb'"'
-_ANY_TEXT = rb'"((?:' + _PLAIN + rb"|" + _ESCAPE + rb")" + _REST + rb')"'
+_SOME_TEXT = rb"(?:" + _PLAIN + rb"|" + _ESCAPE + rb")" + _REST
+_ANY_TEXT = rb'"(' + _SOME_TEXT + rb')"'
+TEXT = re.compile(_SOME_TEXT)
+"""A JSON string's text without its quotes, as long as it goes, never empty."""
 _ANY_NUMBER = rb"-?(?:0|[1-9][0-9]{0,30})(?:\.[0-9]{1,30})?(?:[eE][+-]?[0-9]{1,5})?"
 _JSON_TOKEN = re.compile(
     rb"(?P<space>[ \t]+)|(?P<string>" + _ANY_STRING + rb")|(?P<number>" + _ANY_NUMBER + rb")"
