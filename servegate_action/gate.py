@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from servegate_action import __version__, calibrations, launch, store, workload
+from servegate_action import __version__, calibrations, launch, store, traces, workload
 from servegate_action.analysis import calibration, checklist
 from servegate_action.analysis.calibration import Calibration
 from servegate_action.analysis.judgement import Judgement, Word
@@ -172,14 +172,14 @@ def _declared_arrivals(order: Order) -> tuple[float, ...]:
     traffic = order.config.cost.traffic if order.config.cost else None
     if traffic is None or traffic.trace is None:
         return ()
-    rows = workload.parse_trace(order.read_text(traffic.trace), name=traffic.trace)
+    rows = traces.parse_trace(order.read_text(traffic.trace), name=traffic.trace)
     return tuple(row.t_ns / 1e9 for row in rows)
 
 
 def _job(order: Order, directory: RunDirectory, config_text: str, world: World, reporter: Reporter) -> Job:
     declared = order.config.workload
     trace = (
-        workload.parse_trace(order.read_text(declared.trace.path), name=declared.trace.path) if declared.trace else None
+        traces.parse_trace(order.read_text(declared.trace.path), name=declared.trace.path) if declared.trace else None
     )
 
     def plan(fit: LengthFit) -> workload.Workload:

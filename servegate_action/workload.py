@@ -10,19 +10,19 @@ This room sends nothing and reads no file: a trace comes in as text.
 
 from __future__ import annotations
 
-import csv
 import hashlib
-import io
 import json
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
-
-import numpy as np
+from itertools import accumulate
+from statistics import NormalDist, fmean, linear_regression
 
 from servegate_action.config import workload as config
+from servegate_action.draws import Draws
 from servegate_action.errors import ConfigError, Problem
 from servegate_action.records import CellPlan, Side
+from servegate_action.traces import TraceRow
 from servegate_action.words import VOCABULARY
 
 NONCE_WORDS = 4
@@ -31,9 +31,6 @@ HASH_BLOCK_TOKENS = 512
 
 LEAST_TOKENS_PER_WORD = 0.1
 """Below this a server's count of tokens does not follow the text: common words are one token or more."""
-
-_MAX_PROBLEMS = 20
-
 
 # ---------------------------------------------------------------- planned requests
 
@@ -70,8 +67,8 @@ class PlannedCell:
         return CellPlan(
             id=self.id,
             name=self.name,
-            prompt_tokens=float(np.mean(words)),
-            output_tokens=float(np.mean([request.output_tokens for request in self.measured])),
+            prompt_tokens=fmean(words),
+            output_tokens=fmean(request.output_tokens for request in self.measured),
             concurrency=self.concurrency,
             rate_per_second=self.rate_per_second,
             weight=self.weight,
@@ -131,7 +128,7 @@ class Workload:
 
     def for_launch(self, round_number: int) -> tuple[PlannedCell, ...]:
         """The cells of one round in its shuffled order, nonces in place. Equal for both stacks of the round."""
-        order = _generator(self.seed, "order", str(round_number)).permutation(len(self.cells))
+        order = _draws(self.seed, "order", str(round_number)).order(len(self.cells))
         return tuple(self._with_nonces(self.cells[index], round_number) for index in order)
 
     def _with_nonces(self, cell: PlannedCell, round_number: int) -> PlannedCell:
@@ -178,8 +175,8 @@ def calibration_texts(workload: Workload) -> tuple[str, ...]:
     """A few prompts over the workload's range of lengths, to learn how the baseline counts tokens. Never measured."""
     lengths = sorted(len(request.prompt.split()) + NONCE_WORDS for cell in workload.cells for request in cell.measured)
     picks = sorted({max(8, lengths[int(share * (len(lengths) - 1))]) for share in (0.0, 0.5, 1.0)} | {16, 64})
-    generator = _generator(workload.seed, "calibration")
-    return tuple(_text(generator, words) for words in picks)
+    draws = _draws(workload.seed, "calibration")
+    return tuple(_text(draws, words) for words in picks)
 
 
 def fit_lengths(texts: Sequence[str], tokens: Sequence[int]) -> LengthFit:
@@ -188,14 +185,13 @@ def fit_lengths(texts: Sequence[str], tokens: Sequence[int]) -> LengthFit:
     A server whose count does not grow with the text (it counts nothing, or always the same) teaches nothing: one token a
     word is assumed, and the recorded counts show it.
     """
-    words = np.array([len(text.split()) for text in texts], dtype=float)
-    counted = np.array(tokens, dtype=float)
-    if len(set(words.tolist())) < 2:
-        return LengthFit(0.0, round(float(counted.mean() / words.mean()), 6))
-    slope, offset = np.polyfit(words, counted, 1)
+    words = [len(text.split()) for text in texts]
+    if len(set(words)) < 2:
+        return LengthFit(0.0, round(fmean(tokens) / fmean(words), 6))
+    slope, offset = linear_regression(words, tokens)
     if slope < LEAST_TOKENS_PER_WORD:
         return LengthFit()
-    return LengthFit(round(float(offset), 3), round(float(slope), 6))
+    return LengthFit(round(offset, 3), round(slope, 6))
 
 
 def _cell_points(seed: int, cell: config.Cell, fit: LengthFit) -> Iterator[PlannedCell]:
@@ -222,17 +218,17 @@ def _cell_points(seed: int, cell: config.Cell, fit: LengthFit) -> Iterator[Plann
 def _requests(
     seed: int, identifier: str, cell: config.Cell, *, count: int, fit: LengthFit
 ) -> tuple[PlannedRequest, ...]:
-    generator = _generator(seed, "requests", identifier)
-    prompts = _lengths(cell.prompt_tokens, count, generator)
-    outputs = _lengths(cell.output_tokens, count, generator)
+    draws = _draws(seed, "requests", identifier)
+    prompts = _lengths(cell.prompt_tokens, count, draws)
+    outputs = _lengths(cell.output_tokens, count, draws)
     prefix = ""
     if cell.shared_prefix_tokens:
-        prefix = _text(_generator(seed, "prefix", cell.name), fit.words(cell.shared_prefix_tokens) - NONCE_WORDS)
+        prefix = _text(_draws(seed, "prefix", cell.name), fit.words(cell.shared_prefix_tokens) - NONCE_WORDS)
     taken = NONCE_WORDS + (len(prefix.split()) + NONCE_WORDS if prefix else 0)
     return tuple(
         PlannedRequest(
             id=f"{identifier}:{index:05d}",
-            prompt=_text(generator, max(1, fit.words(prompt) - taken)),
+            prompt=_text(draws, max(1, fit.words(prompt) - taken)),
             output_tokens=int(output),
             due_ns=None,
             prefix=prefix,
@@ -241,128 +237,41 @@ def _requests(
     )
 
 
-def _lengths(length: config.Length, count: int, generator: np.random.Generator) -> np.ndarray:
+def _lengths(length: config.Length, count: int, draws: Draws) -> list[int]:
     """`count` whole lengths of at least 1. Lognormal: `mean` is that of the length, so mu = ln(mean) − sigma²/2."""
     if isinstance(length, config.Uniform):
-        return generator.integers(length.low, length.high, size=count, endpoint=True)
+        return [length.low + above for above in draws.below(length.high - length.low + 1, count)]
     if isinstance(length, config.Lognormal):
-        mu = np.log(length.mean) - length.sigma**2 / 2
-        return np.maximum(1, np.rint(generator.lognormal(mu, length.sigma, size=count))).astype(int)
-    return np.full(count, length)
+        logarithm = NormalDist(math.log(length.mean) - length.sigma**2 / 2, length.sigma)
+        return [max(1, round(math.exp(logarithm.inv_cdf(share)))) for share in draws.unit(count)]
+    return [length] * count
 
 
 def poisson_arrivals(seed: int, name: str, count: int, rate_per_second: float) -> tuple[int, ...]:
     """Absolute arrival times (ns) of a Poisson process, scaled so that the mean gap is exactly 1/rate."""
-    gaps = _generator(seed, "arrivals", name).exponential(size=count)
-    times = np.cumsum(gaps) * (count / rate_per_second / gaps.sum())
-    return tuple(int(time) for time in np.rint(times * 1e9))
+    times = list(accumulate(-math.log(share) for share in _draws(seed, "arrivals", name).unit(count)))
+    scale = count / rate_per_second / times[-1] if times else 0.0
+    return tuple(round(time * scale * 1e9) for time in times)
 
 
 def _with_arrivals(requests: Sequence[PlannedRequest], due: Iterable[int]) -> tuple[PlannedRequest, ...]:
     return tuple(replace(request, due_ns=when) for request, when in zip(requests, due, strict=True))
 
 
-def _text(generator: np.random.Generator, words: int) -> str:
-    picks = generator.integers(0, len(VOCABULARY), size=max(0, words))
-    return " ".join(VOCABULARY[pick] for pick in picks)
+def _text(draws: Draws, words: int) -> str:
+    return " ".join([VOCABULARY[pick] for pick in draws.below(len(VOCABULARY), max(0, words))])
 
 
-def _generator(seed: int, *names: str) -> np.random.Generator:
+def _draws(seed: int, *names: str) -> Draws:
     """An own stream per purpose, so that a change in one cell leaves the others' prompts as they were."""
-    entropy = hashlib.sha256("/".join((str(seed), *names)).encode()).digest()
-    return np.random.Generator(np.random.PCG64(int.from_bytes(entropy, "big")))
+    return Draws(str(seed), *names)
 
 
 def _canonical(value: dict[str, object]) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
 
 
-# ---------------------------------------------------------------- traces
-
-
-@dataclass(frozen=True, slots=True)
-class TraceRow:
-    """One arrival of a trace. `t_ns` counts from the trace's first row."""
-
-    t_ns: int
-    prompt_tokens: int
-    output_tokens: int
-    hash_ids: tuple[int, ...] = ()
-
-
-def parse_trace(text: str, *, name: str) -> tuple[TraceRow, ...]:
-    """Rows of a trace, in order of arrival, times from the first one.
-
-    JSONL as published with Mooncake (`timestamp` in ms, `input_length`, `output_length`, optional `hash_ids`), or CSV as
-    published with the Azure LLM inference trace (`TIMESTAMP`, `ContextTokens`, `GeneratedTokens`). Raises ConfigError
-    with every bad line (up to 20).
-    """
-    problems: list[Problem] = []
-    parse = _csv_rows if name.endswith(".csv") else _jsonl_rows
-    rows = sorted(parse(text, name, problems), key=lambda row: row.t_ns)
-    if not rows and not problems:
-        problems.append(Problem(name, 1, "", "the trace has no rows", "JSONL or CSV with at least one arrival"))
-    if problems:
-        raise ConfigError(problems[:_MAX_PROBLEMS])
-    start = rows[0].t_ns
-    return tuple(replace(row, t_ns=row.t_ns - start) for row in rows)
-
-
-def _jsonl_rows(text: str, name: str, problems: list[Problem]) -> Iterator[TraceRow]:
-    allowed = '{"timestamp": ms, "input_length": tokens, "output_length": tokens, "hash_ids": [optional]}'
-    for number, line in enumerate(text.splitlines(), start=1):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-            found = TraceRow(
-                t_ns=round(float(row["timestamp"]) * 1e6),
-                prompt_tokens=_count(row["input_length"]),
-                output_tokens=_count(row["output_length"]),
-                hash_ids=tuple(int(block) for block in row.get("hash_ids") or ()),
-            )
-        except (ValueError, KeyError, TypeError, OverflowError, AttributeError) as error:
-            problems.append(Problem(name, number, "", f"not a trace row: {_reason(error)}", allowed))
-            continue
-        yield found
-
-
-def _csv_rows(text: str, name: str, problems: list[Problem]) -> Iterator[TraceRow]:
-    allowed = "a header with TIMESTAMP,ContextTokens,GeneratedTokens"
-    reader = csv.DictReader(io.StringIO(text))
-    for number, row in enumerate(reader, start=2):
-        try:
-            found = TraceRow(
-                t_ns=_timestamp_ns(row["TIMESTAMP"]),
-                prompt_tokens=_count(row["ContextTokens"]),
-                output_tokens=_count(row["GeneratedTokens"]),
-            )
-        except (ValueError, KeyError, TypeError, OverflowError) as error:
-            problems.append(Problem(name, number, "", f"not a trace row: {_reason(error)}", allowed))
-            continue
-        yield found
-
-
-def _count(value: object) -> int:
-    number = float(str(value))
-    if not number.is_integer() or number < 1:
-        raise ValueError(f"{value!r} is not a whole number of tokens above 0")
-    return int(number)
-
-
-def _timestamp_ns(text: str) -> int:
-    """Seconds as a number, or a date and time with up to nine decimals."""
-    try:
-        return round(float(text) * 1e9)
-    except ValueError:
-        whole, _, fraction = text.strip().partition(".")
-        digits = fraction.rstrip("Z").partition("+")[0]
-        seconds = round(datetime.fromisoformat(whole).replace(tzinfo=UTC).timestamp())
-        return seconds * 10**9 + int(digits.ljust(9, "0")[:9] or 0)
-
-
-def _reason(error: Exception) -> str:
-    return f"{error.args[0]} is missing" if isinstance(error, KeyError) else str(error) or type(error).__name__
+# ---------------------------------------------------------------- from a trace
 
 
 def _trace_cell(trace: config.Trace, seed: int, rows: Sequence[TraceRow], fit: LengthFit) -> PlannedCell:
@@ -370,10 +279,10 @@ def _trace_cell(trace: config.Trace, seed: int, rows: Sequence[TraceRow], fit: L
     window = [row for row in rows if start <= row.t_ns < end]
     if len(window) < 2:
         raise ConfigError([Problem(trace.path, 1, "workload.trace", "fewer than two arrivals in the chosen window")])
-    generator = _generator(seed, "trace")
+    draws = _draws(seed, "trace")
     first = window[0].t_ns
     requests = tuple(
-        _trace_request(f"trace:{index:05d}", row, generator, seed, fit)
+        _trace_request(f"trace:{index:05d}", row, draws, seed, fit)
         for index, row in enumerate(window[: trace.warmup_requests] + window)
     )
     warmup, measured = requests[: -len(window)], requests[-len(window) :]
@@ -390,15 +299,13 @@ def _trace_cell(trace: config.Trace, seed: int, rows: Sequence[TraceRow], fit: L
     )
 
 
-def _trace_request(
-    identifier: str, row: TraceRow, generator: np.random.Generator, seed: int, fit: LengthFit
-) -> PlannedRequest:
+def _trace_request(identifier: str, row: TraceRow, draws: Draws, seed: int, fit: LengthFit) -> PlannedRequest:
     """Text of one trace row; equal hash ids give equal blocks, so that a prefix cache hits as often as in the trace."""
     words = max(1, fit.words(row.prompt_tokens) - NONCE_WORDS)
     block_words = max(1, round(HASH_BLOCK_TOKENS / fit.per_word))
     shared = row.hash_ids[: (words - 1) // block_words]
-    blocks = [_text(_generator(seed, "block", str(block)), block_words) for block in shared]
-    own = _text(generator, max(1, words - block_words * len(blocks)))
+    blocks = [_text(_draws(seed, "block", str(block)), block_words) for block in shared]
+    own = _text(draws, max(1, words - block_words * len(blocks)))
     return PlannedRequest(
         id=identifier, prompt=own, output_tokens=row.output_tokens, due_ns=None, prefix=" ".join(blocks)
     )

@@ -31,7 +31,7 @@ class Lognormal(Model):
     """Lengths whose logarithm is normal; `mean` is the mean length, `sigma` that of the logarithm."""
 
     mean: Positive
-    sigma: Positive
+    sigma: Annotated[float, Field(gt=0, le=5)]
 
 
 def _parse_length(value: object) -> object:

@@ -20,7 +20,8 @@ from servegate_action.load.dialect import negotiate
 from servegate_action.load.single import probe_tokens
 from servegate_action.load.summary import Row, summarize, tokens_in
 from servegate_action.records import Absent, Certificate, RequestRecord
-from servegate_action.workload import Workload, build, calibration_texts, fit_lengths, parse_trace
+from servegate_action.traces import parse_trace
+from servegate_action.workload import Workload, build, calibration_texts, fit_lengths
 
 _NEGOTIATION_TIMEOUT_S = 120.0
 _CELL = "load"

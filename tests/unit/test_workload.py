@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import numpy as np
+from statistics import fmean
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from servegate_action import workload
+from servegate_action import traces, workload
 from servegate_action.config.workload import Cell, Lognormal, Trace, Uniform, Workload
 from servegate_action.errors import ConfigError
 from servegate_action.records import Side
-from servegate_action.workload import LengthFit, TraceRow
+from servegate_action.traces import TraceRow
+from servegate_action.workload import LengthFit
 
 
 def one_cell(**changes: object) -> Workload:
@@ -93,7 +95,7 @@ def test_uniform_lengths_stay_in_their_range(low: int, spread: int) -> None:
 def test_lognormal_lengths_have_the_declared_mean() -> None:
     built = workload.build(one_cell(output_tokens=Lognormal(mean=400, sigma=0.5), requests=4000))
     lengths = [request.output_tokens for request in built.cells[0].measured]
-    assert np.mean(lengths) == pytest.approx(400, rel=0.05)
+    assert fmean(lengths) == pytest.approx(400, rel=0.05)
     assert min(lengths) >= 1
 
 
@@ -155,18 +157,18 @@ def traced(**changes: object) -> Workload:
 
 
 def test_a_mooncake_trace_is_read_in_order_of_arrival() -> None:
-    rows = workload.parse_trace(MOONCAKE, name="t.jsonl")
+    rows = traces.parse_trace(MOONCAKE, name="t.jsonl")
     assert [row.t_ns for row in rows] == [0, 1_000_000_000, 2_500_000_000]
     assert rows[0] == TraceRow(0, 700, 6, (1, 9))
 
 
 def test_an_azure_trace_keeps_its_fractions_of_a_second() -> None:
-    rows = workload.parse_trace(AZURE, name="t.csv")
+    rows = traces.parse_trace(AZURE, name="t.csv")
     assert rows[1] == TraceRow(52_000_000, 3180, 8)
 
 
 def test_a_csv_may_count_plain_seconds() -> None:
-    rows = workload.parse_trace("TIMESTAMP,ContextTokens,GeneratedTokens\n1.5,3,4\n2,5,6\n", name="t.csv")
+    rows = traces.parse_trace("TIMESTAMP,ContextTokens,GeneratedTokens\n1.5,3,4\n2,5,6\n", name="t.csv")
     assert [row.t_ns for row in rows] == [0, 500_000_000]
 
 
@@ -186,12 +188,12 @@ def test_a_csv_may_count_plain_seconds() -> None:
 )
 def test_a_bad_row_is_named_at_its_line(name: str, text: str, says: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        workload.parse_trace(text, name=name)
+        traces.parse_trace(text, name=name)
     assert says in str(caught.value)
 
 
 def test_a_trace_is_replayed_with_its_own_times() -> None:
-    (cell,) = workload.build(traced(speedup=2.0), trace=workload.parse_trace(MOONCAKE, name="t")).cells
+    (cell,) = workload.build(traced(speedup=2.0), trace=traces.parse_trace(MOONCAKE, name="t")).cells
     assert [request.due_ns for request in cell.measured] == [0, 500_000_000, 1_250_000_000]
     assert [request.output_tokens for request in cell.measured] == [6, 5, 7]
     assert cell.rate_per_second == pytest.approx(2 / 1.25)
@@ -199,19 +201,19 @@ def test_a_trace_is_replayed_with_its_own_times() -> None:
 
 
 def test_a_trace_shorter_than_its_warm_up_warms_up_with_what_there_is() -> None:
-    (cell,) = workload.build(traced(warmup_requests=8), trace=workload.parse_trace(MOONCAKE, name="t")).cells
+    (cell,) = workload.build(traced(warmup_requests=8), trace=traces.parse_trace(MOONCAKE, name="t")).cells
     assert (len(cell.warmup), len(cell.measured)) == (3, 3)
     assert cell.warmup[0].prompt != cell.measured[0].prompt
 
 
 def test_a_window_of_a_trace_starts_its_own_clock() -> None:
-    rows = workload.parse_trace(MOONCAKE, name="t")
+    rows = traces.parse_trace(MOONCAKE, name="t")
     (cell,) = workload.build(traced(start_s=0.5, duration_s=3), trace=rows).cells
     assert [request.due_ns for request in cell.measured] == [0, 1_500_000_000]
 
 
 def test_equal_hash_ids_give_equal_blocks_in_front() -> None:
-    rows = workload.parse_trace(MOONCAKE, name="t")
+    rows = traces.parse_trace(MOONCAKE, name="t")
     (cell,) = workload.build(traced(), trace=rows).for_launch(1)
     first, second = (request.prompt.split() for request in cell.measured[:2])
     shared = workload.HASH_BLOCK_TOKENS + workload.NONCE_WORDS
@@ -226,7 +228,7 @@ def test_arrivals_at_one_moment_are_still_a_trace() -> None:
 
 def test_a_window_without_arrivals_is_a_configuration_error() -> None:
     with pytest.raises(ConfigError, match="fewer than two arrivals"):
-        workload.build(traced(start_s=99.0), trace=workload.parse_trace(MOONCAKE, name="t"))
+        workload.build(traced(start_s=99.0), trace=traces.parse_trace(MOONCAKE, name="t"))
 
 
 def test_a_missing_trace_is_a_configuration_error() -> None:
