@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from heapq import heapreplace
 from math import ceil
 
 from tests.support.scripted_server import Answer, Part, Scripted, scripted, sse
@@ -31,9 +32,12 @@ class Point:
 
     @property
     def ideal_s(self) -> float:
-        """Wall time of a client that loses none: whole waves of the mean request, without phase effects."""
-        mean_s = (FIRST_NS + self.gap_ns * (self.tokens - 1) + GAP_NS / 2) / 1e9
-        return mean_s * ceil(self.requests / self.concurrency)
+        """Wall time of a client that loses none: each request leaves the moment that a stream is free."""
+        free_ns = [0] * self.concurrency
+        for number in range(self.requests):
+            phase_ns = number % PHASES * GAP_NS // PHASES
+            heapreplace(free_ns, free_ns[0] + FIRST_NS + phase_ns + self.gap_ns * (self.tokens - 1))
+        return max(free_ns) / 1e9
 
     @property
     def total_tokens(self) -> int:

@@ -12,7 +12,6 @@ import json
 import re
 from array import array
 from bisect import bisect_left
-from dataclasses import dataclass, field
 from itertools import pairwise
 
 from servegate_action.load.framing import Framing, Mode
@@ -23,22 +22,37 @@ _DONE = b"[DONE]"
 _NEVER = 1 << 62
 
 
-@dataclass(slots=True)
 class Answer:
     """What one exchange brought."""
 
-    token_ns: array[int] = field(default_factory=lambda: array("q"))
-    event_tokens: list[int] | None = None
-    first_answer_ns: int | None = None
-    prompt_tokens: int | None = None
-    output_tokens: int | None = None
-    counted_by: str | None = None
-    cached_tokens: int | None = None
-    finish_reason: str | None = None
-    events: int = 0
-    coalesced_reads: int = 0
-    error: str | None = None
-    text: str = ""
+    __slots__ = (
+        "cached_tokens",
+        "coalesced_reads",
+        "counted_by",
+        "error",
+        "event_tokens",
+        "events",
+        "finish_reason",
+        "first_answer_ns",
+        "output_tokens",
+        "prompt_tokens",
+        "text",
+        "token_ns",
+    )
+
+    def __init__(self) -> None:
+        self.token_ns: array[int] = array("q")
+        self.event_tokens: list[int] | None = None
+        self.first_answer_ns: int | None = None
+        self.prompt_tokens: int | None = None
+        self.output_tokens: int | None = None
+        self.counted_by: str | None = None
+        self.cached_tokens: int | None = None
+        self.finish_reason: str | None = None
+        self.events = 0
+        self.coalesced_reads = 0
+        self.error: str | None = None
+        self.text = ""
 
     @property
     def ok(self) -> bool:

@@ -24,8 +24,8 @@ from servegate_action.errors import CannotMeasure
 from servegate_action.load.crew import Crew, Finished, Origin
 from servegate_action.load.dialect import encoded, endpoint, request_body
 from servegate_action.load.job import Entry, Job, pack_entries
+from servegate_action.load.process import peak_rss_bytes
 from servegate_action.load.server_metrics import read_server_metrics
-from servegate_action.load.worker import peak_rss_bytes
 from servegate_action.records import CellRun, ClientHealth, Dialect, RequestRecord, StampSource
 from servegate_action.workload import PlannedCell, PlannedRequest
 

@@ -7,7 +7,6 @@ again and again all the same, and the largest change is reported. It refuses to 
 
 from __future__ import annotations
 
-import os
 import struct
 import time
 
@@ -16,7 +15,6 @@ SO_TIMESTAMPING = 37
 RX_SOFTWARE_AND_REPORT = 0x08 | 0x10
 """SOF_TIMESTAMPING_RX_SOFTWARE | SOF_TIMESTAMPING_SOFTWARE: stamp each packet as it enters the network stack."""
 ANCILLARY_BYTES = 128
-PRECEDENCE = -10
 unpack_timespec = struct.Struct("@qq").unpack_from
 
 
@@ -30,18 +28,6 @@ def sample_offset_ns(tries: int = 5) -> int:
         if after - before < best_gap:
             best_gap, best_offset = after - before, wall - (before + after) // 2
     return best_offset
-
-
-def ask_for_precedence() -> bool:
-    """Ask the kernel to let this process run first when it wakes; False when that is not permitted.
-
-    It needs little time but needs it soon: a client that waits for its turn reads two tokens at once and loses a stamp.
-    """
-    try:
-        os.setpriority(os.PRIO_PROCESS, 0, min(PRECEDENCE, os.getpriority(os.PRIO_PROCESS, 0)))
-    except PermissionError:
-        return False
-    return True
 
 
 class OffsetTracker:

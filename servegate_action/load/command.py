@@ -15,7 +15,6 @@ from typing import Literal, Protocol
 from servegate_action.config import workload as config
 from servegate_action.errors import CannotMeasure, UsageError
 from servegate_action.load.cell import CellProgress, CellResult, LoadLimits, Target, run_cell
-from servegate_action.load.certificate import certify
 from servegate_action.load.dialect import negotiate
 from servegate_action.load.single import probe_tokens
 from servegate_action.load.summary import Row, summarize, tokens_in
@@ -178,6 +177,8 @@ def _certificate(options: LoadOptions, result: CellResult, progress: LoadProgres
     """The client at the concurrency and event rate that were just seen."""
     if not options.certify:
         return Absent(absent="not asked for")
+    from servegate_action.load.certificate import certify
+
     answered = [request for request in result.requests if len(request.token_ns) > 1]
     if not answered:
         return Absent(absent="no answer arrived, so that there is no operating point to certify at")

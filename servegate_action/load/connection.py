@@ -1,7 +1,6 @@
 """One non-blocking connection to a stack, plain or TLS, with the kernel's receive stamps switched on.
 
-TLS runs through the ssl module's memory buffers above the same reads, so that an encrypted stream keeps the kernel's
-stamps: that of the last segment of each read. It refuses to know what HTTP is, and to keep time (`engine` does).
+It refuses to know what HTTP is, and to keep time (`engine` does).
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 import errno
 import os
 import socket
-import ssl
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from servegate_action.load.clock import RX_SOFTWARE_AND_REPORT, SO_TIMESTAMPING
@@ -17,67 +16,11 @@ from servegate_action.load.clock import RX_SOFTWARE_AND_REPORT, SO_TIMESTAMPING
 if TYPE_CHECKING:
     from servegate_action.load.engine import Exchange
     from servegate_action.load.job import Job
+    from servegate_action.load.tls import TlsLayer
 
 
 class Lost(Exception):
     """The connection is gone; the text says how."""
-
-
-class TlsLayer:
-    """TLS in memory: ciphertext in, plaintext out, and the other way round."""
-
-    __slots__ = ("_incoming", "_object", "_outgoing", "ready")
-
-    def __init__(self, context: ssl.SSLContext, server_name: str) -> None:
-        self._incoming = ssl.MemoryBIO()
-        self._outgoing = ssl.MemoryBIO()
-        self._object = context.wrap_bio(self._incoming, self._outgoing, server_hostname=server_name)
-        self.ready = False
-
-    def handshake(self) -> None:
-        """Go on with the handshake as far as the bytes allow."""
-        try:
-            self._object.do_handshake()
-            self.ready = True
-        except ssl.SSLWantReadError:
-            return
-        except ssl.SSLError as error:
-            raise Lost(f"TLS: {error.reason or error}") from error
-
-    def decrypt(self, ciphertext: memoryview) -> bytes:
-        """Plaintext of what has arrived; empty when no whole record has."""
-        self._incoming.write(ciphertext)
-        plain = bytearray()
-        try:
-            if not self.ready:
-                self.handshake()
-            while self.ready:
-                piece = self._object.read(65536)
-                if not piece:
-                    break
-                plain += piece
-        except (ssl.SSLWantReadError, ssl.SSLZeroReturnError):
-            pass  # the end of what is there, or of the stream: the socket's own end of file tells which
-        except ssl.SSLError as error:
-            raise Lost(f"TLS: {error.reason or error}") from error
-        return bytes(plain)
-
-    def encrypt(self, plaintext: memoryview) -> None:
-        """Queue plaintext as ciphertext."""
-        self._object.write(plaintext)
-
-    def outgoing(self) -> bytes:
-        """Ciphertext to be sent."""
-        return self._outgoing.read()
-
-
-def tls_context(job: Job) -> ssl.SSLContext | None:
-    """The TLS settings of a job. Certificates are always verified."""
-    if not job.tls:
-        return None
-    context = ssl.create_default_context(cafile=job.cafile)
-    context.set_alpn_protocols(["http/1.1"])
-    return context
 
 
 class Connection:
@@ -97,7 +40,7 @@ class Connection:
         "uses",
     )
 
-    def __init__(self, job: Job, context: ssl.SSLContext | None, slot: int | None) -> None:
+    def __init__(self, job: Job, secure: Callable[[], TlsLayer] | None, slot: int | None) -> None:
         self.sock = socket.socket(job.family, socket.SOCK_STREAM)
         self.sock.setblocking(False)
         self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -106,7 +49,7 @@ class Connection:
         self.fd = self.sock.fileno()
         self.receive = self.sock.recvmsg_into
         self.slot = slot
-        self.tls = TlsLayer(context, job.server_name) if context is not None else None
+        self.tls = secure() if secure is not None else None
         self.connected = False
         self.ready = False
         self.exchange: Exchange | None = None

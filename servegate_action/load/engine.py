@@ -17,11 +17,15 @@ import time
 from array import array
 from collections import deque
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from servegate_action.load.clock import ANCILLARY_BYTES, OffsetTracker, unpack_timespec
-from servegate_action.load.connection import Connection, Lost, tls_context
+from servegate_action.load.connection import Connection, Lost
 from servegate_action.load.framing import LAST_BYTES, Framing
 from servegate_action.load.job import Entry, Job
+
+if TYPE_CHECKING:
+    from servegate_action.load.tls import TlsLayer
 
 TICK_NS = 50_000_000
 READ_BYTES = 1 << 16
@@ -109,7 +113,7 @@ class Engine:
         self.entries = entries
         self._take = take
         self._keep = keep
-        self._context = tls_context(job)
+        self._secure = _securing(job)
         self._epoll = select.epoll()
         self._connections: dict[int, Connection] = {}
         self._idle: list[Connection] = []
@@ -167,7 +171,7 @@ class Engine:
         self._epoll.close()
 
     def _connect(self, slot: int | None) -> Connection:
-        connection = Connection(self.job, self._context, slot)
+        connection = Connection(self.job, self._secure, slot)
         self._connections[connection.fd] = connection
         self._epoll.register(connection.fd, EPOLLIN | EPOLLOUT)
         return connection
@@ -522,6 +526,14 @@ class Engine:
                 self._lose(connection, f"timeout: not finished {request_ns / 1e9:g} s after sending", may_resend=False)
             elif now_ns - exchange.last_ns > stall_ns:
                 self._lose(connection, f"stalled: nothing arrived for {stall_ns / 1e9:g} s", may_resend=False)
+
+
+def _securing(job: Job) -> Callable[[], TlsLayer] | None:
+    if not job.tls:
+        return None
+    from servegate_action.load.tls import securing
+
+    return securing(job)
 
 
 def _sleep_until(moment_ns: int) -> None:

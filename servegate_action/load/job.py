@@ -11,7 +11,6 @@ import json
 import struct
 from array import array
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
 from io import RawIOBase
 from typing import BinaryIO, NamedTuple
 
@@ -31,8 +30,7 @@ class Entry(NamedTuple):
     warmup: int
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
+class Job(NamedTuple):
     """The work of one client process. File descriptors are inherited under the same numbers."""
 
     family: int
@@ -56,7 +54,7 @@ class Job:
 
     def to_line(self) -> bytes:
         """The job as one line of JSON."""
-        return json.dumps(asdict(self)).encode() + b"\n"
+        return json.dumps(self._asdict()).encode() + b"\n"
 
     @staticmethod
     def from_line(line: bytes) -> Job:

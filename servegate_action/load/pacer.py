@@ -24,10 +24,10 @@ from servegate_action.load.clock import (
     RX_SOFTWARE_AND_REPORT,
     SO_TIMESTAMPING,
     OffsetTracker,
-    ask_for_precedence,
     unpack_timespec,
 )
 from servegate_action.load.job import DONE, READY, REQUEST, write_frame
+from servegate_action.load.process import ask_for_precedence
 
 _TICK_S = 0.0005
 _ID_FIELD = b'"prompt":"'

@@ -13,14 +13,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 REASONING_KEYS = ("reasoning_content", "reasoning")
 _GOOD_FINISHES = frozenset({"length", "stop", "eos_token", "stop_sequence", "tool_calls", "function_call"})
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
+class Usage(NamedTuple):
     """Token counts as the server gives them, cumulative."""
 
     prompt_tokens: int | None
@@ -28,8 +27,7 @@ class Usage:
     cached_tokens: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
+class Reading(NamedTuple):
     """One event's meaning. `text` is non-empty for a token event; `answer` is False for reasoning."""
 
     text: str = ""
@@ -130,8 +128,7 @@ _MEANINGFUL_CHOICE = frozenset({"finish_reason", "index", "delta", "text"})
 Path = tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Scanner:
+class Scanner(NamedTuple):
     """Matches consecutive events of one shape. Group 1 is the raw JSON text (without quotes), never empty."""
 
     pattern: re.Pattern[bytes]

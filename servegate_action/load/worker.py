@@ -19,10 +19,11 @@ from collections.abc import Iterator
 from typing import BinaryIO
 
 from servegate_action.load.answer import Answer, Reader
-from servegate_action.load.clock import ANCILLARY_BYTES, RX_SOFTWARE_AND_REPORT, SO_TIMESTAMPING, ask_for_precedence
+from servegate_action.load.clock import ANCILLARY_BYTES, RX_SOFTWARE_AND_REPORT, SO_TIMESTAMPING
 from servegate_action.load.connection import Lost
 from servegate_action.load.engine import Engine, Exchange
 from servegate_action.load.job import DONE, PROGRESS, READY, REQUEST, Job, unpack_entries, write_frame
+from servegate_action.load.process import ask_for_precedence, peak_rss_bytes
 from servegate_action.load.spill import Spill
 
 _INDEX_BYTES = 4
@@ -39,7 +40,7 @@ def main() -> int:
     job = Job.from_line(control.readline())
     stamping = wake_kernel_stamps() if job.kernel_stamps else None
     if stamping is None:
-        job = Job(**{name: getattr(job, name) for name in Job.__slots__} | {"kernel_stamps": False})
+        job = job._replace(kernel_stamps=False)
     wire = _mapped(job.wire_fd)
     entries = unpack_entries(os.pread(job.index_fd, os.fstat(job.index_fd).st_size, 0))
     spill = Spill()
@@ -192,15 +193,6 @@ def wake_kernel_stamps(patience_s: float = 1.0) -> socket.socket | None:
                 time.sleep(_WAKE_STEP_S)
     receiver.close()
     return None
-
-
-def peak_rss_bytes() -> int:
-    """The largest resident set of this process; 0 where the kernel does not tell (then it is not Linux)."""
-    with open("/proc/self/status", "rb") as status:
-        for line in status:
-            if line.startswith(b"VmHWM:"):
-                return int(line.split()[1]) * 1024
-    return 0
 
 
 def _take(queue_fd: int) -> int | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -22,9 +22,13 @@ SCRIPTS: dict[str, Script] = (
 SMALL = [name for name in SCRIPTS if len(bytes_of(SCRIPTS[name])) < 10_000]
 
 
+def parts_of(answer: Answer) -> dict[str, object]:
+    return {name: getattr(answer, name) for name in Answer.__slots__}
+
+
 def same(one: Answer, other: Answer) -> bool:
     """Equal in everything."""
-    return asdict(one) == asdict(other)
+    return parts_of(one) == parts_of(other)
 
 
 def warmed() -> Reader:
@@ -104,7 +108,7 @@ def test_cutting_the_bytes_changes_no_count_and_no_outcome(name: str, places: li
     closed = SCRIPTS[name].end != "keep"
     whole, parts = read([data], closed=closed), read(cut(data, places), closed=closed)
     silent = {"token_ns": None, "coalesced_reads": 0, "first_answer_ns": None}
-    assert asdict(whole) | silent == asdict(parts) | silent
+    assert parts_of(whole) | silent == parts_of(parts) | silent
     assert len(whole.token_ns) == len(parts.token_ns)
 
 
