@@ -32,7 +32,7 @@ import psutil
 from benchmarks.loadgen_clients import CLIENTS, ROOT, TOKENIZER, Client, Reported, version_of
 from benchmarks.loadgen_truth import Point, Truth, rank, serving, truth_of
 
-SAMPLE_S = 0.2
+SAMPLE_S = 0.1
 LIMIT_S = 240.0
 
 
@@ -53,6 +53,7 @@ class Run:
     wall_s: float
     wall_over_ideal_s: float | None
     parsing_s: float | None = None
+    cpu_ms_per_1k_parsing: float | None = None
     note: str = ""
 
 
@@ -66,17 +67,12 @@ class Usage:
     code: int
 
     def cpu_between(self, start_s: float, end_s: float) -> float:
-        """CPU seconds between two moments, linear between samples."""
-        return self._at(end_s) - self._at(start_s)
-
-    def _at(self, moment_s: float) -> float:
-        before = (self.samples[0][0], 0.0)
-        for when, cpu_s, _ in self.samples:
-            if when >= moment_s:
-                share = (moment_s - before[0]) / (when - before[0]) if when > before[0] else 0.0
-                return before[1] + max(0.0, share) * (cpu_s - before[1])
-            before = (when, cpu_s)
-        return before[1]
+        """CPU seconds between two moments, by the samples that lie between them: what came just before is no load."""
+        inside = [sample for sample in self.samples if start_s <= sample[0] <= end_s]
+        if len(inside) < 2:
+            return 0.0
+        (first_s, first_cpu_s, _), (last_s, last_cpu_s, _) = inside[0], inside[-1]
+        return (last_cpu_s - first_cpu_s) * (end_s - start_s) / (last_s - first_s)
 
 
 def watch(command: Sequence[str], *, env: Mapping[str, str], log: Path) -> Usage:
@@ -175,6 +171,7 @@ def judged(
         wall_s=usage.wall_s,
         wall_over_ideal_s=usage.wall_s - point.ideal_s,
         parsing_s=reported.parsing_s,
+        cpu_ms_per_1k_parsing=None if reported.parsing_cpu_s is None else reported.parsing_cpu_s * 1000 / thousands,
     )
 
 
@@ -187,7 +184,7 @@ def failed(client: Client, point: Point, usage: Usage, note: str) -> Run:
     """A run that gave nothing to compare."""
     return Run(
         *(client.name, point.concurrency, 0.0, None, None, None, None),
-        *(usage.cpu_s * 1000 / (point.total_tokens / 1000), 0.0, 0.0, usage.wall_s, None, None, note),
+        *(usage.cpu_s * 1000 / (point.total_tokens / 1000), 0.0, 0.0, usage.wall_s, None, None, None, note),
     )
 
 
@@ -212,17 +209,18 @@ def lag_p99(out: Path, truth: Sequence[Mapping[str, object]], point: Point) -> f
 
 def table(runs: Sequence[Run]) -> Iterator[str]:
     """Markdown: medians over the repeats, and ratios to ours."""
-    yield "| client | c | CPU ms/1k in load | whole command | p95 TTFT error ms | p95 TPOT error ms | RSS MiB | wall − ideal s | of it parsing |"
-    yield "|---|---|---|---|---|---|---|---|---|"
+    yield "| client | c | CPU ms/1k in load | parsing after it | whole command | p95 TTFT error ms | p95 TPOT error ms | RSS MiB | wall − ideal s | of it parsing |"
+    yield "|---|---|---|---|---|---|---|---|---|---|"
     for concurrency in sorted({run.concurrency for run in runs}):
         for name in dict.fromkeys(run.client for run in runs):
             some = [run for run in runs if (run.client, run.concurrency) == (name, concurrency)]
             good = [run for run in some if not run.note]
             if not good:
-                yield f"| {name} | {concurrency} | " + (some[0].note if some else "not run") + " | | | | | | |"
+                yield f"| {name} | {concurrency} | " + (some[0].note if some else "not run") + " | | | | | | | |"
                 continue
             cells = [
                 middle([run.cpu_ms_per_1k_in_load for run in good], 1),
+                middle([run.cpu_ms_per_1k_parsing for run in good], 1),
                 middle([run.cpu_ms_per_1k_whole for run in good], 1),
                 middle([run.ttft_error_ms for run in good], 3),
                 middle([run.tpot_error_ms for run in good], 4),
@@ -235,8 +233,8 @@ def table(runs: Sequence[Run]) -> Iterator[str]:
 
 def ratios(runs: Sequence[Run]) -> Iterator[str]:
     """Markdown: how many times ours each client's medians are."""
-    yield "| client | c | CPU in load | CPU of the whole command | p95 TTFT error | RSS |"
-    yield "|---|---|---|---|---|---|"
+    yield "| client | c | CPU in load | with our parsing | CPU of the whole command | p95 TTFT error | RSS |"
+    yield "|---|---|---|---|---|---|---|"
     ours = CLIENTS[0].name
     for concurrency in sorted({run.concurrency for run in runs}):
         for name in dict.fromkeys(run.client for run in runs if run.client != ours):
@@ -251,6 +249,7 @@ def ratios(runs: Sequence[Run]) -> Iterator[str]:
 
 RATIOS: tuple[Callable[[Run], float | None], ...] = (
     lambda run: run.cpu_ms_per_1k_in_load,
+    lambda run: run.cpu_ms_per_1k_in_load + (run.cpu_ms_per_1k_parsing or 0.0),
     lambda run: run.cpu_ms_per_1k_whole,
     lambda run: None if run.ttft_error_ms is None else abs(run.ttft_error_ms),
     lambda run: run.rss_mib,

@@ -22,12 +22,13 @@ ROOT = Path(__file__).resolve().parents[1]
 
 @dataclass(frozen=True, slots=True)
 class Reported:
-    """What a client says about a run. None where it does not say."""
+    """What a client says about a run. None where it does not say. Parsing: from the last byte to the records, where that is done after the load."""
 
     ttft_p95_ms: float | None
     tpot_p95_ms: float | None
     completed: int | None
     parsing_s: float | None = None
+    parsing_cpu_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +75,9 @@ def _ours(_: Path, url: str, point: Point, out: Path) -> list[str]:
 
 def _read_ours(out: Path) -> Reported:
     told = _only(out, "ours.json")
-    parsing_ns = _number(told, "client", "parse_cpu_ns") or 0.0
     ttft, tpot, completed = (_number(told, name) for name in ("ttft_p95_ms", "tpot_p95_ms", "completed"))
-    return Reported(ttft, tpot, int(completed or 0), parsing_ns / 1e9)
+    parsing_ns, parsing_cpu_ns = (_number(told, *path) for path in (("parsing_ns",), ("client", "parse_cpu_ns")))
+    return Reported(ttft, tpot, int(completed or 0), (parsing_ns or 0.0) / 1e9, (parsing_cpu_ns or 0.0) / 1e9)
 
 
 # ---------------------------------------------------------------- peers

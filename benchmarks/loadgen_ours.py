@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import gc
 import json
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -51,9 +52,10 @@ def main() -> None:
     named = (replace(r, prompt=f"#{n}# {r.prompt}") for n, r in enumerate(planned.measured))
     cell = replace(planned, warmup=(), measured=tuple(named))
     result = run_cell(Target(told.url, DIALECT), cell, limits=LoadLimits(processes=told.processes))
+    read_ns = time.monotonic_ns()
     measured = [request for request in result.requests if request.phase == "measured"]
     with (told.out / "requests.jsonl").open("w") as lines:
-        lines.writelines(json.dumps(request_line(request)) + "\n" for request in measured)
+        lines.writelines(request_line(request) + "\n" for request in measured)
     run, client = result.run, result.run.client
     table = summarize(result.requests, window=(run.steady_start_ns, run.steady_end_ns), open_loop=False)
     summary = {
@@ -61,6 +63,7 @@ def main() -> None:
         "tpot_p95_ms": _ms(percentile([tpot_ns(request) for request in measured], 0.95)),
         "completed": sum(request.ok for request in measured),
         "client": client.model_dump(mode="json"),
+        "parsing_ns": read_ns - run.ended_ns,
         "rows": [row.name for row in table],
     }
     (told.out / "ours.json").write_text(json.dumps(summary))

@@ -7,10 +7,11 @@ draws it. It refuses to print, and to compare two servers.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
+
+from pydantic_core import to_json
 
 from servegate_action.config import workload as config
 from servegate_action.errors import CannotMeasure, UsageError
@@ -69,7 +70,7 @@ class LoadReport:
         """One line of JSON per measured request, in order of planning. Times are monotonic ns."""
         for request in self.result.requests:
             if request.phase == "measured":
-                yield json.dumps(request_line(request), separators=(",", ":"))
+                yield request_line(request)
 
     def as_json(self) -> dict[str, object]:
         """The summary as plain data: an absent value is `{"absent": reason}`."""
@@ -87,9 +88,9 @@ class LoadReport:
         }
 
 
-def request_line(request: RequestRecord) -> dict[str, object]:
-    """The fields of one request's line."""
-    return {
+def request_line(request: RequestRecord) -> str:
+    """One request as JSON. By pydantic's writer: its line is mostly long whole numbers, which `json` writes ten times slower."""
+    told = {
         "id": request.id,
         "scheduled_ns": request.scheduled_ns,
         "sent_ns": request.sent_ns,
@@ -101,8 +102,9 @@ def request_line(request: RequestRecord) -> dict[str, object]:
         "events": request.events,
         "ok": request.ok,
         "error": request.error,
-        "token_ns": list(request.token_ns),
+        "token_ns": request.token_ns,
     }
+    return to_json(told).decode()
 
 
 def _plain(value: float | Absent) -> object:
