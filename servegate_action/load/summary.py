@@ -8,10 +8,11 @@ failed request does not exist and says so. It refuses to compare two stacks.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain
 from math import ceil, inf
+from operator import sub
 
 from servegate_action.records import Absent, RequestRecord
 
@@ -47,25 +48,22 @@ def tpot_ns(request: RequestRecord) -> Value:
     return (request.token_ns[-1] - request.token_ns[0]) / decoded
 
 
-def gaps_ns(request: RequestRecord) -> list[float]:
+def gaps_ns(request: RequestRecord) -> Iterator[int]:
     """Time between neighbouring token events."""
     stamps = request.token_ns
-    return [float(later - earlier) for earlier, later in pairwise(stamps)]
+    return map(sub, stamps[1:], stamps)
 
 
-def percentile(values: Iterable[Value], share: float) -> Value:
-    """x[⌈share · n⌉], absent values last (a failed request is infinitely slow)."""
-    return _ranked(_ordered(values), share)
-
-
-def _ordered(values: Iterable[Value]) -> list[float]:
+def ordered(values: Iterable[Value]) -> list[float]:
+    """Ascending, absent values last: a failed request is infinitely slow."""
     return sorted(inf if isinstance(value, Absent) else value for value in values)
 
 
-def _ranked(ordered: Sequence[float], share: float) -> Value:
-    if not ordered:
+def ranked(values: Sequence[float], share: float) -> Value:
+    """x[⌈share · n⌉] of ascending values."""
+    if not values:
         return Absent(absent="no requests")
-    found = ordered[max(1, ceil(share * len(ordered))) - 1]
+    found = values[max(1, ceil(share * len(values))) - 1]
     return Absent(absent="falls on a failed request") if found == inf else found
 
 
@@ -99,10 +97,10 @@ def summarize(requests: Sequence[RequestRecord], *, window: tuple[int, int], ope
         Row("requests", "", {"value": float(len(measured))}),
         Row("failed", "", {"value": float(failed)}),
         _rate("output tokens per second", "tok/s", requests, window),
-        _spread("TTFT", [ttft_ns(request, open_loop=open_loop) for request in measured]),
-        _spread("TPOT", [tpot_ns(request) for request in measured]),
-        _spread("request latency", [_latency(request, open_loop=open_loop) for request in measured]),
-        _spread("gap between events", [gap for request in measured for gap in gaps_ns(request)]),
+        _spread("TTFT", ordered(ttft_ns(request, open_loop=open_loop) for request in measured)),
+        _spread("TPOT", ordered(map(tpot_ns, measured))),
+        _spread("request latency", ordered(_latency(request, open_loop=open_loop) for request in measured)),
+        _spread("gap between events", sorted(chain.from_iterable(map(gaps_ns, measured)))),
     ]
     return tuple(rows)
 
@@ -121,10 +119,9 @@ def _rate(name: str, unit: str, requests: Sequence[RequestRecord], window: tuple
     return Row(name, unit, {"value": tokens_in(requests, start_ns, end_ns) / ((end_ns - start_ns) / 1e9)})
 
 
-def _spread(name: str, values: Sequence[Value]) -> Row:
-    ordered = _ordered(values)
+def _spread(name: str, values: Sequence[float]) -> Row:
     columns = {"p50": 0.50, "p95": 0.95, "p99": 0.99, "max": 1.0}
-    return Row(name, "ms", {column: _in_ms(_ranked(ordered, share)) for column, share in columns.items()})
+    return Row(name, "ms", {column: _in_ms(ranked(values, share)) for column, share in columns.items()})
 
 
 def _in_ms(value: Value) -> Value:

@@ -18,7 +18,7 @@ from servegate_action.load.engine import Exchange
 from servegate_action.load.job import PROGRESS, Entry, FrameReader, pack_entries, unpack_entries, write_frame
 from servegate_action.load.server_metrics import parse_server_metrics
 from servegate_action.load.spill import Spill
-from servegate_action.load.summary import gaps_ns, percentile, summarize, tokens_in, tpot_ns, ttft_ns
+from servegate_action.load.summary import gaps_ns, ordered, ranked, summarize, tokens_in, tpot_ns, ttft_ns
 from servegate_action.records import (
     Absent,
     CellPlan,
@@ -131,7 +131,7 @@ def test_definitions_by_hand() -> None:
     assert ttft_ns(record(), open_loop=False) == 100
     assert ttft_ns(record(), open_loop=True) == 200
     assert tpot_ns(record()) == 10
-    assert gaps_ns(record()) == [10, 10, 10]
+    assert list(gaps_ns(record())) == [10, 10, 10]
     assert tpot_ns(record(event_tokens=(2, 2, 2, 2), output_tokens=8)) == 5
     assert isinstance(tpot_ns(record(token_ns=(1100,), output_tokens=1)), Absent)
     assert isinstance(tpot_ns(record(output_tokens=None)), Absent)
@@ -140,9 +140,9 @@ def test_definitions_by_hand() -> None:
 
 def test_a_percentile_counts_failures_as_infinite() -> None:
     values: list[float | Absent] = [*map(float, range(1, 20)), Absent(absent="failed")]
-    assert percentile(values, 0.95) == 19
-    assert isinstance(percentile(values, 0.96), Absent)
-    assert isinstance(percentile([], 0.5), Absent)
+    assert ranked(ordered(values), 0.95) == 19
+    assert isinstance(ranked(ordered(values), 0.96), Absent)
+    assert isinstance(ranked([], 0.5), Absent)
 
 
 def test_tokens_count_by_event_inside_the_window() -> None:
