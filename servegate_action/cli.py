@@ -265,11 +265,14 @@ def config_group() -> None:
     """Check, explain and begin configurations."""
 
 
-@config_group.command(epilog=_example("servegate config check", "servegate config check gates/*.yml"))
+@config_group.command(epilog=_example("servegate config check", "servegate config check --strict gates/*.yml"))
 @click.argument("files", nargs=-1)
+@click.option("--strict", is_flag=True, help="Notes on what is missing on this machine are errors.")
 @_world
-def check(world: World, *, files: tuple[str, ...]) -> int:
+def check(world: World, *, files: tuple[str, ...], strict: bool) -> int:
     """Validate configurations: every problem at once, each with file and line."""
+    from servegate_action.config import outlook
+
     wrong = False
     for name in files or (DEFAULT_CONFIG,):
         try:
@@ -278,10 +281,12 @@ def check(world: World, *, files: tuple[str, ...]) -> int:
             wrong = True
             _complain(world, str(error))
             continue
-        cells = len(config.workload.cells) or "a trace's"
         world.out.print(
-            f"{name}: gate {config.gate!r} is well-formed ({cells} cells, looks after {_looks(config)} rounds)"
+            f"{name}: gate {config.gate!r} is well-formed ({_points(config)}; looks after {_looks(config)} rounds)"
         )
+        for note in outlook.notes(config, folder=world.folder, environment=world.environment):
+            wrong = wrong or strict
+            world.err.print(f"{name}: note: {note}")
     return ExitCode.USAGE if wrong else ExitCode.PASS
 
 
@@ -316,6 +321,18 @@ def init(world: World, *, force: bool) -> int:
         world.out.print(f"wrote {name}")
     world.out.print("next: describe your model, stacks and workload in .servegate.yml, then `servegate config check`")
     return ExitCode.PASS
+
+
+def _points(config: Config) -> str:
+    """`chat/1, chat/16, rag/16`, or the trace."""
+    if config.workload.trace is not None:
+        return f"the trace {config.workload.trace.path}"
+    cells = config.workload.cells
+    return ", ".join(
+        point
+        for cell in cells
+        for point in ([f"{cell.name}/{c}" for c in cell.concurrency] or [f"{cell.name}@{cell.rate_per_second:g}"])
+    )
 
 
 def _looks(config: Config) -> str:

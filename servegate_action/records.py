@@ -264,6 +264,17 @@ class StackIdentity(Record):
     contradictions: tuple[str, ...] = Field(default=(), description="where what was found is not what is declared")
 
 
+class LogprobComparison(Record):
+    """Log-probabilities that both servers report for the same token after the same text. Natural logarithms."""
+
+    tokens: int = Field(
+        description="tokens compared: of each answer those up to the first that differs, that one included"
+    )
+    same_tokens: int = Field(description="how many of them both stacks chose")
+    mean_difference: float = Field(description="mean absolute difference over the tokens that both chose")
+    own_mean_difference: float = Field(description="the same of the baseline against itself")
+
+
 class NumericsProbe(Record):
     """Do the two stacks give the same answers? Greedy, one at a time, fixed prompts."""
 
@@ -277,6 +288,7 @@ class NumericsProbe(Record):
     first_divergence_median: MaybeInt = Field(
         description="characters before the first difference, over differing answers"
     )
+    logprobs: LogprobComparison | Absent = Field(description="shown, never gated")
     passed: bool
     reason: str
 

@@ -15,6 +15,7 @@ from servegate_action.analysis.rounds import Evidence
 from servegate_action.config.models import Config
 from servegate_action.records import (
     Absent,
+    LogprobComparison,
     MaybeInt,
     MaybeStr,
     NumericsProbe,
@@ -201,12 +202,24 @@ def _numerics(config: Config, probe: NumericsProbe | Absent) -> list[HardCheck]:
             name="numerics",
             kind="invalid",
             ok=probe.passed,
-            detail=("the answers agree: " if probe.passed else "the answers differ: ") + probe.reason,
+            detail=f"the answers agree: {probe.reason}; {_logprobs(probe.logprobs)}"
+            if probe.passed
+            else f"the answers differ: {probe.reason}",
             advice=""
             if probe.passed
             else "compare sampling defaults, chat template, tokenizer and precision of the two stacks",
         )
     ]
+
+
+def _logprobs(compared: LogprobComparison | Absent) -> str:
+    if isinstance(compared, Absent):
+        return f"log-probabilities were not compared ({compared.absent})"
+    return (
+        f"log-probabilities of the same tokens differ by {compared.mean_difference:.4f} on average, by "
+        f"{compared.own_mean_difference:.4f} when the baseline is asked twice ({compared.same_tokens} of {compared.tokens} "
+        "tokens are the same)"
+    )
 
 
 # ---------------------------------------------------------------- for the report

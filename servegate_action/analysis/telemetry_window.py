@@ -236,7 +236,9 @@ def _memory(span: _Span) -> MaybeFloat:
         if len(known := [d.memory_bytes for d in sample.devices if d.uuid in uuids and d.memory_bytes is not None])
         == len(uuids)
     ]
-    return float(max(sums)) if sums else Absent(absent="memory was not read on all devices at one moment")
+    if not sums:
+        return Absent(absent="memory was not read on all devices at one moment")
+    return float(max(sums)) or Absent(absent="no process of the stack was in sight")
 
 
 def _capped(span: _Span) -> MaybeFloat:

@@ -8,6 +8,10 @@ below the baseline's own by more than max(1 point, 3σ):
   better than exact", 1998), because the plain estimate is 0 for a baseline that always agrees with itself;
 - leading agreement: σ of the mean of the per-prompt differences, their sample standard deviation / √n.
 
+Where both servers report log-probabilities, those of the same token after the same text are compared too, up to the first
+token that differs: after it the texts differ, and numbers have nothing in common. That is shown, never gated: engines do
+not all mean the same by it (before or after the temperature, rounded or not).
+
 Different kernels may flip a token where two are equally likely, so a few answers may differ; forced sampling, another
 template, other weights make most of them differ. It refuses to ask anybody: the answers come in.
 """
@@ -18,8 +22,12 @@ import math
 import statistics
 from collections.abc import Sequence
 
-from servegate_action.records import Absent, NumericsProbe
+from servegate_action.records import Absent, LogprobComparison, NumericsProbe
 
+TokenLogprobs = Sequence[tuple[str, float]]
+"""The tokens of one answer with their log-probabilities, in order."""
+
+NOT_ASKED = Absent(absent="nobody was asked for log-probabilities")
 SMALLEST_MARGIN = 0.01
 SIGMAS = 3.0
 
@@ -56,7 +64,13 @@ def probe_prompts(count: int) -> tuple[str, ...]:
     )[:count]
 
 
-def numerics(baseline: Sequence[str], again: Sequence[str], candidate: Sequence[str]) -> NumericsProbe:
+def numerics(
+    baseline: Sequence[str],
+    again: Sequence[str],
+    candidate: Sequence[str],
+    *,
+    logprobs: LogprobComparison | Absent = NOT_ASKED,
+) -> NumericsProbe:
     """Compare answers to the same prompts, in the same order: the baseline's, its second ones, the candidate's."""
     count = len(baseline)
     if not count or not count == len(again) == len(candidate):
@@ -80,10 +94,40 @@ def numerics(baseline: Sequence[str], again: Sequence[str], candidate: Sequence[
         first_divergence_median=round(statistics.median(differing))
         if differing
         else Absent(absent="no answer differs"),
+        logprobs=logprobs,
         passed=not reasons,
         reason="; ".join(reasons)
         or f"{cross_match:.0%} of {count} answers are the same, {self_match:.0%} of the baseline's own when asked twice",
     )
+
+
+def compare_logprobs(
+    baseline: Sequence[TokenLogprobs], again: Sequence[TokenLogprobs], candidate: Sequence[TokenLogprobs]
+) -> LogprobComparison | Absent:
+    """The same three, as tokens with log-probabilities. Absent when not one token is the same."""
+    same, tokens = _differences(baseline, candidate)
+    own, _ = _differences(baseline, again)
+    if not same or not own:
+        return Absent(absent="no answer begins with the same token")
+    return LogprobComparison(
+        tokens=tokens,
+        same_tokens=len(same),
+        mean_difference=statistics.fmean(same),
+        own_mean_difference=statistics.fmean(own),
+    )
+
+
+def _differences(ones: Sequence[TokenLogprobs], others: Sequence[TokenLogprobs]) -> tuple[list[float], int]:
+    """Absolute differences over the tokens that both chose, and how many tokens were compared for that."""
+    found: list[float] = []
+    compared = 0
+    for one, other in zip(ones, others, strict=True):
+        for (token, logprob), (its, theirs) in zip(one, other, strict=False):
+            compared += 1
+            if token != its:
+                break
+            found.append(abs(logprob - theirs))
+    return found, compared
 
 
 def _silent(baseline: Sequence[str]) -> tuple[str, ...]:

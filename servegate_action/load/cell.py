@@ -31,7 +31,8 @@ from servegate_action.workload import PlannedCell, PlannedRequest
 
 STREAMS_PER_PROCESS = 512
 """What one core was seen to hold with room to spare (docs/measurement.md): 25,000 events a second."""
-_START_DELAY_NS = 10_000_000
+_START_DELAY_NS = 3_000_000
+"""From the word to the first request: time for every client process to hear it."""
 _SAMPLE_TEXTS = 4
 
 

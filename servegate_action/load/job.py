@@ -16,6 +16,7 @@ from typing import BinaryIO, NamedTuple
 
 _FRAME = struct.Struct("!cII")
 _ENTRY = struct.Struct("!QQqIBxxx")
+_encode = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
 
 READY, PROGRESS, REQUEST, DONE = b"R", b"P", b"Q", b"D"
 
@@ -76,7 +77,7 @@ def unpack_entries(packed: bytes) -> list[Entry]:
 
 def write_frame(pipe: BinaryIO | RawIOBase, kind: bytes, told: object, stamps: array[int] | None = None) -> None:
     """Append one frame."""
-    head = json.dumps(told, separators=(",", ":")).encode()
+    head = _encode(told).encode()
     tail = stamps.tobytes() if stamps is not None else b""
     pipe.write(_FRAME.pack(kind, len(head), len(tail)) + head + tail)
 
@@ -101,6 +102,6 @@ class FrameReader:
                 break
             stamps = array("q")
             stamps.frombytes(buffer[first + head : first + head + tail])
-            yield kind, json.loads(buffer[first : first + head]), stamps
+            yield kind, json.loads(buffer[first : first + head].decode()), stamps
             at = first + head + tail
         del buffer[:at]

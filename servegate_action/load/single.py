@@ -6,8 +6,10 @@ For calibration, the numerics probe and cross-checks. One at a time, no stamps. 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from math import isfinite
 
 from servegate_action import client
 from servegate_action.errors import CannotMeasure
@@ -15,6 +17,7 @@ from servegate_action.load.cell import Target
 from servegate_action.load.dialect import endpoint, request_body
 from servegate_action.load.shapes import Reading, read_event
 from servegate_action.load.sse import events
+from servegate_action.records import Absent
 
 _TIMEOUT_S = 600.0
 
@@ -45,6 +48,50 @@ def complete(target: Target, prompt: str, *, output_tokens: int, timeout_s: floa
     output = next((u.completion_tokens for u in reversed(usages) if u.completion_tokens is not None), None)
     finish = next((reading.finish_reason for reading in reversed(readings) if reading.finish_reason), None)
     return Completion("".join(reading.text for reading in readings), prompt_tokens, output, finish)
+
+
+def complete_with_logprobs(
+    target: Target, prompt: str, *, output_tokens: int
+) -> tuple[tuple[str, float], ...] | Absent:
+    """The tokens of one greedy answer with their log-probabilities; absent where the server gives none, with its reason.
+
+    Knows the shape of chat completions (`content`, a list of tokens) and that of OpenAI's older completions (`tokens` and
+    `token_logprobs`); llama.cpp answers both APIs in the first. Ends before the first token without a finite number.
+    """
+    url = endpoint(target.base_url, target.dialect.api)
+    body = request_body(target.dialect, prompt=prompt, output_tokens=output_tokens)
+    body |= {"logprobs": 1} if target.dialect.api == "completions" else {"logprobs": True}
+    reply = client.post_json(url, body, headers=target.headers, timeout_s=_TIMEOUT_S)
+    if isinstance(reply, client.NoAnswer) or not reply.ok:
+        return Absent(absent=f"a request for log-probabilities was not answered: {reply}")
+    found: list[tuple[str, float]] = []
+    for told in _events(reply):
+        choices = told.get("choices") if isinstance(told, dict) else None
+        for choice in choices if isinstance(choices, list) else []:
+            for token, logprob in _token_logprobs(choice.get("logprobs") if isinstance(choice, dict) else None):
+                if not isinstance(logprob, int | float) or not isfinite(logprob):
+                    return tuple(found)
+                found.append((str(token), float(logprob)))
+    return tuple(found) or Absent(absent="the server gives no log-probabilities")
+
+
+def _token_logprobs(told: object) -> Iterator[tuple[object, object]]:
+    if not isinstance(told, dict):
+        return
+    content, tokens, values = (told.get(name) for name in ("content", "tokens", "token_logprobs"))
+    for entry in content if isinstance(content, list) else []:
+        if isinstance(entry, dict):
+            yield entry.get("token"), entry.get("logprob")
+    if isinstance(tokens, list) and isinstance(values, list):
+        yield from zip(tokens, values, strict=False)
+
+
+def _events(reply: client.Answered) -> Iterator[object]:
+    for event in events(reply.text.encode("utf-8", "surrogatepass"), whole=True):
+        try:
+            yield json.loads(event.data or b"")
+        except ValueError:
+            continue  # [DONE], or what `complete` would have complained about
 
 
 def _readings(reply: client.Answered) -> list[Reading]:

@@ -14,12 +14,19 @@ from dataclasses import dataclass
 from servegate_action import identity, load, telemetry
 from servegate_action.measure.job import Draft, Job
 from servegate_action.measure.stack import Up, running, weights_path
-from servegate_action.records import Absent, Dialect, NumericsProbe, Side, StackIdentity
+from servegate_action.records import Absent, Dialect, LogprobComparison, NumericsProbe, Side, StackIdentity
 from servegate_action.store import WORKLOAD
 from servegate_action.workload import LengthFit, Workload, calibration_texts, fit_lengths
 
 CHECK_TOKENS = 32
 """Output tokens of the requests that show a stream's pace when the numerics probe is switched off."""
+
+
+LOGPROB_PROMPTS = 8
+"""How many of the probe's prompts are asked once more for log-probabilities: some 250 tokens are plenty for a mean."""
+
+Logprobs = tuple[tuple[tuple[str, float], ...], ...] | Absent
+"""Of each answer, its tokens with their log-probabilities."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +47,8 @@ class Seen:
     dialect: Dialect
     answers: tuple[str, ...]
     again: tuple[str, ...]
+    logprobs: Logprobs
+    logprobs_again: Logprobs
     token_counts: tuple[int, ...]
     stream_rate: float
 
@@ -105,8 +114,10 @@ def _ask(job: Job, draft: Draft, up: Up, texts: tuple[str, ...]) -> Seen:
     counts = tuple(load.probe_tokens(target, texts))
     draft.set(identities={**draft.recording.identities, up.side: _identity(job, draft, up)})
     answers, rate = _answers(job, target)
-    again = _answers(job, target)[0] if up.side is Side.BASELINE else ()
-    return Seen(own, answers, again, counts, rate)
+    logprobs = _logprobs(job, target)
+    if up.side is not Side.BASELINE:
+        return Seen(own, answers, (), logprobs, logprobs, counts, rate)
+    return Seen(own, answers, _answers(job, target)[0], logprobs, _logprobs(job, target), counts, rate)
 
 
 def _identity(job: Job, draft: Draft, up: Up) -> StackIdentity:
@@ -139,7 +150,32 @@ def _answers(job: Job, target: load.Target) -> tuple[tuple[str, ...], float]:
     return tuple(answer.text for answer in answers), tokens / (time.monotonic() - started)
 
 
+def _logprobs(job: Job, target: load.Target) -> Logprobs:
+    """Asked for apart from the answers, so that neither these nor the pace can depend on it. The first refusal ends it."""
+    if not job.config.numerics.enabled:
+        return Absent(absent="switched off: numerics.enabled is false")
+    found = []
+    for text in identity.probe_prompts(min(LOGPROB_PROMPTS, job.config.numerics.prompts)):
+        told = load.complete_with_logprobs(target, text, output_tokens=job.config.numerics.output_tokens)
+        if isinstance(told, Absent):
+            return told
+        found.append(told)
+    return tuple(found)
+
+
 def _numerics(job: Job, baseline: Seen, candidate: Seen) -> NumericsProbe | Absent:
     if not job.config.numerics.enabled:
         return Absent(absent="switched off: numerics.enabled is false")
-    return identity.numerics(baseline.answers, baseline.again, candidate.answers)
+    compared = _compared(baseline, candidate)
+    return identity.numerics(baseline.answers, baseline.again, candidate.answers, logprobs=compared)
+
+
+def _compared(baseline: Seen, candidate: Seen) -> LogprobComparison | Absent:
+    once, again, theirs = baseline.logprobs, baseline.logprobs_again, candidate.logprobs
+    if isinstance(once, Absent):
+        return Absent(absent=f"the baseline: {once.absent}")
+    if isinstance(again, Absent):
+        return Absent(absent=f"the baseline, asked twice: {again.absent}")
+    if isinstance(theirs, Absent):
+        return Absent(absent=f"the candidate: {theirs.absent}")
+    return identity.compare_logprobs(once, again, theirs)

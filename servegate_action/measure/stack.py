@@ -101,10 +101,14 @@ def _await_free(job: Job, draft: Draft, sampler: telemetry.Sampler) -> None:
     """A GPU needs a moment to settle after the stack before. What is still on it after that is in the samples, and judged."""
     floor = draft.recording.floor
     deadline = time.monotonic() + SETTLE_S
+    said = False
     while floor is not None and time.monotonic() < deadline:
         now = sampler.latest()
         if now is not None and not job.thinking.occupied(now, floor=floor):
             return
+        if now is not None and not said:
+            job.reporter.phase(f"waiting for the accelerator to settle, {SETTLE_S:g} s at most")
+            said = True
         sampler.check()
         time.sleep(SETTLE_STEP_S)
 

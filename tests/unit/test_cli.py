@@ -69,6 +69,60 @@ def test_init_writes_a_configuration_that_check_accepts(terminal: Terminal) -> N
     assert "gate 'my-model' is well-formed" in terminal.out.getvalue()
 
 
+def test_check_notes_what_is_missing_on_this_machine(terminal: Terminal) -> None:
+    words = ("server", "--port", "{prot}", "{port}")
+    (terminal.folder / GATE_FILE).write_text(
+        GATE.replace('[python, serve.py, --port, "{port}"]', f"[{', '.join(repr(word) for word in words)}]")
+        .replace("env: [HF_HUB_OFFLINE=1]", "env: [HF_TOKEN]")
+        .replace("rounds: {min: 4,", "rounds: {min: 2,")
+    )
+    assert terminal.run("config", "check") == ExitCode.PASS
+    said = " ".join(terminal.err.getvalue().split())
+    for note in (
+        "model.path: /srv/models/my-model is not on this machine",
+        "stacks.baseline.container.image: the digest is the starter's placeholder",
+        "stacks.candidate.process.command: server is no program on this machine",
+        "stacks.candidate.env: HF_TOKEN is not set here",
+        "stacks.candidate.command: {prot} stays as it is; only {port} is replaced",
+        "rounds: a look after 2 rounds shows gross changes only",
+    ):
+        assert note in said
+    assert "(chat/1, chat/16, rag/16, long/4; looks after 2, 4, 6, 8 rounds)" in " ".join(
+        terminal.out.getvalue().split()
+    )
+    assert terminal.run("config", "check", "--strict") == ExitCode.USAGE
+
+
+def test_check_has_nothing_to_note_where_all_is_there(terminal: Terminal) -> None:
+    (terminal.folder / "weights").mkdir()
+    (terminal.folder / "serve").mkdir()
+    program = terminal.folder / "serve" / "run"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    (terminal.folder / "arrivals.csv").write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n0,1,1\n1,1,1\n")
+    stack = {"label": "a", "process": {"command": ["./run", "{port}"], "cwd": "serve"}, "env": ["KEY"]}
+    told = {
+        "version": 1,
+        "gate": "g",
+        "model": {"name": "m", "path": "weights"},
+        "stacks": {
+            "baseline": stack,
+            "candidate": {"label": "b", "endpoint": {"url": "http://x", "api_key_env": "KEY"}},
+        },
+        "workload": {"trace": {"path": "arrivals.csv"}},
+        "cost": {"gpu_hour_usd": 1, "traffic": {"trace": "arrivals.csv"}},
+    }
+    (terminal.folder / GATE_FILE).write_text(json.dumps(told))
+    there = Terminal(terminal.folder, {"KEY": "secret", "PATH": "/usr/bin"})
+    assert there.run("config", "check", "--strict") == ExitCode.PASS
+    assert there.err.getvalue() == ""
+    assert "the trace arrivals.csv" in there.out.getvalue()
+    program.unlink()
+    (terminal.folder / "serve").rmdir()
+    assert there.run("config", "check") == ExitCode.PASS
+    assert "process.cwd: serve is not on this machine" in there.err.getvalue()
+
+
 def test_init_never_writes_over_a_file_unasked(terminal: Terminal) -> None:
     (terminal.folder / GATE_FILE).write_text("mine")
     assert terminal.run("config", "init") == ExitCode.USAGE

@@ -206,7 +206,18 @@ SENTENCES: Final[tuple[Sentence, ...]] = tuple(
             "el {side} es más barato con cualquier tráfico, de {low} a {high}",
         ),
         ("one request per {seconds} s", "una petición cada {seconds} s"),
-        ("the answers agree: {reason}", "las respuestas coinciden: {reason}"),
+        ("the answers agree: {reason}; {logprobs}", "las respuestas coinciden: {reason}; {logprobs}"),
+        (
+            (
+                "log-probabilities of the same tokens differ by {mean} on average, by {own} when the baseline is asked twice "
+                "({same} of {all} tokens are the same)"
+            ),
+            (
+                "las log-probabilidades de los mismos tokens difieren en {mean} de media, en {own} al preguntar dos veces al "
+                "actual ({same} de {all} tokens son iguales)"
+            ),
+        ),
+        ("log-probabilities were not compared ({reason})", "no se compararon log-probabilidades ({reason})"),
         ("the answers differ: {reason}", "las respuestas difieren: {reason}"),
         ("{same} of {all} answers are the same", "{same} de {all} respuestas son iguales"),
         ("same {part} on both sides, {evidence}: {value}", "{part} igual en ambos lados, {evidence}: {value}"),

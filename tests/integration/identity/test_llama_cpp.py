@@ -23,7 +23,7 @@ import pytest
 from servegate_action import client, demo, identity, load
 from servegate_action.config.stacks import ProcessStack, ServedModel, Stack
 from servegate_action.launch.ports import reserved_port
-from servegate_action.records import Absent, Dialect, Evidence, StackIdentity
+from servegate_action.records import Absent, Dialect, Evidence, LogprobComparison, StackIdentity
 from tests.support import requantize
 
 pytestmark = pytest.mark.engine
@@ -61,6 +61,12 @@ class Served:
     def answers(self) -> tuple[str, ...]:
         target = load.Target(base_url=self.url, dialect=DIALECT, headers={})
         return tuple(load.complete(target, prompt, output_tokens=TOKENS).text for prompt in PROMPTS)
+
+    def logprobs(self) -> tuple[tuple[tuple[str, float], ...], ...]:
+        target = load.Target(base_url=self.url, dialect=DIALECT, headers={})
+        told = [load.complete_with_logprobs(target, prompt, output_tokens=TOKENS) for prompt in PROMPTS]
+        assert not any(isinstance(one, Absent) for one in told), told
+        return tuple(one for one in told if not isinstance(one, Absent))
 
 
 Start = Callable[..., Served]
@@ -144,6 +150,16 @@ def test_the_same_stack_gives_the_same_answers(baseline: Served, baseline_answer
     found = identity.numerics(baseline_answers, baseline.answers(), baseline.answers())
     assert found.passed, found.reason
     assert found.cross_match == 1.0
+
+
+def test_log_probabilities_tell_other_weights_from_the_same(baseline: Served, start: Start, requantized: Path) -> None:
+    """The same server repeats itself; the same weights in another format shift every probability a little."""
+    once, again = baseline.logprobs(), baseline.logprobs()
+    assert sum(map(len, once)) == TOKENS * len(PROMPTS)
+    other = identity.compare_logprobs(once, again, start(weights=requantized).logprobs())
+    assert isinstance(other, LogprobComparison)
+    assert other.own_mean_difference < 1e-3 < other.mean_difference
+    assert other.same_tokens <= other.tokens
 
 
 def test_a_requantized_model_is_another_one(baseline: Served, start: Start, model: Path, requantized: Path) -> None:

@@ -8,9 +8,17 @@ from dataclasses import replace
 import pytest
 
 from servegate_action.errors import CannotMeasure
-from servegate_action.load import Target, agree, complete, count_tokens, negotiate, probe_tokens
+from servegate_action.load import (
+    Target,
+    agree,
+    complete,
+    complete_with_logprobs,
+    count_tokens,
+    negotiate,
+    probe_tokens,
+)
 from servegate_action.load.dialect import request_body
-from servegate_action.records import Dialect
+from servegate_action.records import Absent, Dialect
 from tests.integration.load.measuring import DIALECT
 from tests.support.scripted_server import Answer, Part, plain, scripted, sse
 from tests.support.scripted_server.script import MS, chat_event, completion_event, usage_event
@@ -141,3 +149,36 @@ def test_texts_are_counted_by_the_servers_tokenizer(told: dict[str, object]) -> 
 def test_a_server_without_tokenize_counts_nothing() -> None:
     with scripted(pages={"/tokenize": (404, "text/plain", "")}) as server:
         assert count_tokens(Target(server.url, DIALECT), ["x"]) is None
+
+
+NEW = {"content": [{"token": " a", "logprob": -0.5}, {"token": "b", "logprob": -1.5}]}
+OLD = {"tokens": [" a", "b"], "token_logprobs": [-0.5, -1.5]}
+
+
+@pytest.mark.parametrize("told", [NEW, OLD], ids=["content", "tokens"])
+def test_log_probabilities_come_in_either_shape(told: object) -> None:
+    event = {"choices": [{"index": 0, "text": " ab", "logprobs": told}]}
+    parts = (Part(0, sse(event), 1), Part(0, sse(completion_event("", finish="length"))), Part(0, sse("[DONE]")))
+    with scripted({"default": replace(ONE, parts=parts).script()}) as server:
+        found = complete_with_logprobs(Target(server.url, DIALECT), "hello", output_tokens=2)
+        server.stop()
+    assert found == ((" a", -0.5), ("b", -1.5))
+    assert server.bodies[-1]["logprobs"] == 1
+
+
+@pytest.mark.parametrize("logprob", [None, "low", float("-inf")])
+def test_a_log_probability_that_is_no_number_ends_the_comparison(logprob: object) -> None:
+    told = {"content": [{"token": "a", "logprob": -0.5}, {"token": "b", "logprob": logprob}, "odd"]}
+    event = {"choices": [{"index": 0, "text": "ab", "logprobs": told}, "odd"]}
+    with scripted({"default": replace(ONE, parts=(Part(0, sse(event), 1), Part(0, sse("[DONE]")))).script()}) as server:
+        assert complete_with_logprobs(Target(server.url, DIALECT), "hello", output_tokens=3) == (("a", -0.5),)
+
+
+def test_a_server_without_log_probabilities_is_named_with_its_reason() -> None:
+    with scripted({"default": ONE.script()}) as server:
+        found = complete_with_logprobs(Target(server.url, DIALECT), "hello", output_tokens=1)
+    assert found == Absent(absent="the server gives no log-probabilities")
+    with scripted({"default": ONE.script()}, refuses=["logprobs"]) as server:
+        refused = complete_with_logprobs(Target(server.url, DIALECT), "hello", output_tokens=1)
+    assert isinstance(refused, Absent)
+    assert refused.absent.startswith("a request for log-probabilities was not answered: HTTP 4")

@@ -184,6 +184,12 @@ def test_readings_that_never_came_are_absent_not_zero() -> None:
     assert reason(found.power_capped_share) == "the reasons of the clocks were not read"
 
 
+def test_a_stack_that_is_out_of_sight_holds_no_known_memory() -> None:
+    """A sibling container, seen from inside the action's: 0 bytes would be a lie."""
+    found = read(samples(lambda t: changed(t, memory_bytes=0, process_ids=())))
+    assert reason(found.memory_bytes) == "no process of the stack was in sight"
+
+
 def test_a_reading_stands_for_the_time_since_the_one_before() -> None:
     found = read(samples(lambda t: changed(t, utilization_percent=100.0 if t > 20 * S else 0.0), seconds=60))
     assert found.utilization == pytest.approx(75.0)

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from servegate_action.identity import numerics, probe_prompts
-from servegate_action.records import Absent
+from servegate_action.identity import compare_logprobs, numerics, probe_prompts
+from servegate_action.records import Absent, LogprobComparison
 
 ANSWERS = tuple(f"answer number {number}, which goes on for a while until it ends" for number in range(20))
 
@@ -106,3 +106,26 @@ def test_probe_prompts_are_fixed_and_distinct() -> None:
     assert probe_prompts(20) == probe_prompts(500)[:20]
     assert len(set(probe_prompts(500))) == 500
     assert len(probe_prompts(7)) == 7
+
+
+def test_logprobs_are_compared_up_to_the_first_token_that_differs() -> None:
+    baseline = ((("a", -0.1), ("b", -0.2), ("c", -0.3)), (("x", -1.0),))
+    again = ((("a", -0.1), ("b", -0.2), ("c", -0.4)), (("x", -1.0),))
+    candidate = ((("a", -0.3), ("B", -0.1), ("c", -9.0)), (("x", -1.1), ("y", -5.0)))
+    found = compare_logprobs(baseline, again, candidate)
+    assert isinstance(found, LogprobComparison)
+    assert (found.tokens, found.same_tokens) == (3, 2)
+    assert found.mean_difference == pytest.approx((0.2 + 0.1) / 2)
+    assert found.own_mean_difference == pytest.approx(0.1 / 4)
+
+
+def test_answers_that_differ_from_the_first_token_have_no_logprobs_to_compare() -> None:
+    one, other = ((("a", -0.1),),), ((("b", -0.1),),)
+    assert compare_logprobs(one, one, other) == Absent(absent="no answer begins with the same token")
+    assert compare_logprobs(one, other, one) == Absent(absent="no answer begins with the same token")
+
+
+def test_what_was_compared_is_kept_beside_the_answers() -> None:
+    compared = LogprobComparison(tokens=2, same_tokens=1, mean_difference=0.5, own_mean_difference=0.0)
+    assert numerics(ANSWERS, ANSWERS, ANSWERS, logprobs=compared).logprobs == compared
+    assert numerics(ANSWERS, ANSWERS, ANSWERS).logprobs == Absent(absent="nobody was asked for log-probabilities")
