@@ -103,7 +103,7 @@ def _think(
     migrates = any(one.migration for one in apart)
     money = economy(config, recording, evidence, migrates=migrates, recorded_arrivals_s=arrivals_s)
     checks = (
-        *identity_checks(config, recording),
+        *identity_checks(config, recording, {side: evidence.at_once(side) for side in Side}),
         *validity_checks(config, recording, evidence),
         *failed_share_checks(config, recording, evidence),
         *slo_checks(config, evidence, _cold_ttft(money)),

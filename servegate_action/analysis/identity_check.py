@@ -27,6 +27,10 @@ from servegate_action.records import (
 from servegate_action.records import Evidence as Known
 
 PARTS = ("weights", "activations", "kv_cache", "compute")
+PLAIN = frozenset({"fp64", "fp32", "fp16", "bf16"})
+"""Number formats that are no quantization."""
+FAR_ABOVE_CAP = 2
+"""So many times a declared cap at once is no preempted request any more: the cap is not what was declared."""
 _WEAKER = (Known.UNKNOWN, Known.DECLARED, Known.PROVEN)
 
 
@@ -82,8 +86,10 @@ def _quantization(ours: StackIdentity, theirs: StackIdentity) -> Sameness:
     detail = f"baseline: {first.source}; candidate: {second.source}"
     if unknown:
         detail += f"; not known on both sides: {', '.join(unknown)}"
+    if hidden := _hidden_cache(first.kv_cache, second.kv_cache):
+        detail += f"; the KV cache is {hidden} on one side, and nobody says what it is on the other"
     same: bool | None = not differing
-    if not differing and answers["weights"] is None and evidence is Known.UNKNOWN:
+    if not differing and (hidden or (answers["weights"] is None and evidence is Known.UNKNOWN)):
         same = None
     return Sameness(
         part="quantization",
@@ -93,6 +99,12 @@ def _quantization(ours: StackIdentity, theirs: StackIdentity) -> Sameness:
         same=same,
         detail=detail,
     )
+
+
+def _hidden_cache(first: MaybeStr, second: MaybeStr) -> str:
+    """A quantized KV cache that only one side is known to have: a declaration of the weights says nothing of it."""
+    known = [one for one in (first, second) if not isinstance(one, Absent)]
+    return known[0] if len(known) == 1 and known[0] not in PLAIN else ""
 
 
 def _batch(ours: StackIdentity, theirs: StackIdentity, at_once: Mapping[Side, int]) -> Sameness:
@@ -131,8 +143,8 @@ def _tuple(quantization: Quantization) -> str:
 # ---------------------------------------------------------------- checks
 
 
-def identity_checks(config: Config, recording: Recording) -> list[HardCheck]:
-    """Row 1 as checks, and the numerics probe."""
+def identity_checks(config: Config, recording: Recording, at_once: Mapping[Side, int] | None = None) -> list[HardCheck]:
+    """Row 1 as checks, and the numerics probe. `at_once`: the batch that each stack was seen to run."""
     parts = sameness(recording)
     if isinstance(parts, Absent):
         missing = HardCheck(name="identity", kind="inconclusive", ok=False, detail=parts.absent)
@@ -144,10 +156,11 @@ def identity_checks(config: Config, recording: Recording) -> list[HardCheck]:
             quantization,
             "identity_quantization",
             unknown="invalid",
-            declare="quantization, for the stack that does not say",
+            declare="quantization, for the stack that does not say; a KV cache's format is read from the server or its flags",
         ),
         _same(batch, "identity_batch", unknown="inconclusive", declare="batch_size, for the stack that does not say"),
         *_contradicted(recording),
+        *_beyond_cap(recording, at_once or {}),
         *_numerics(config, recording.numerics),
     ]
 
@@ -187,6 +200,23 @@ def _contradicted(recording: Recording) -> list[HardCheck]:
         for side in Side
         if side in recording.identities
         for text in recording.identities[side].contradictions
+    ]
+
+
+def _beyond_cap(recording: Recording, at_once: Mapping[Side, int]) -> list[HardCheck]:
+    """A cap that is only declared, against the batch that was seen to run."""
+    return [
+        HardCheck(
+            name="identity_declared",
+            kind="invalid",
+            ok=False,
+            detail=f"{side}: the batch size is declared as {batch.cap}, and {seen} requests were decoded at once",
+            advice="correct the declaration, or the stack",
+        )
+        for side, seen in at_once.items()
+        if (batch := recording.identities[side].batch).evidence is not Known.PROVEN
+        and not isinstance(batch.cap, Absent)
+        and seen >= FAR_ABOVE_CAP * batch.cap
     ]
 
 

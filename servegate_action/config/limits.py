@@ -159,7 +159,7 @@ class Limits(Model):
             return own
         if metric is MetricName.GPU_UTILIZATION:
             return DEFAULT_MIX_LIMITS[metric]
-        general = (self.cells.default or self.default) if in_cell else self.default
+        general = self.cells.default if in_cell else self.default
         return general or (DEFAULT_CELL_LIMITS if in_cell else DEFAULT_MIX_LIMITS)[metric]
 
 

@@ -102,6 +102,35 @@ def test_parts_of_the_tuple_that_one_side_does_not_tell_are_named() -> None:
     assert checks(recording)["identity_quantization"].ok
 
 
+@pytest.mark.parametrize("known, holds", [("fp8_e4m3", False), ("q8_0", False), ("bf16", True)])
+def test_a_quantized_cache_on_one_side_is_not_excused_by_a_declaration_of_the_weights(known: str, holds: bool) -> None:
+    recording = recorded("quantization", Side.CANDIDATE, kv_cache=known, evidence=Evidence.DECLARED)
+    ours = recording.identities[Side.BASELINE]
+    silent = ours.quantization.model_copy(update={"kv_cache": UNKNOWN, "evidence": Evidence.DECLARED})
+    identities = {**recording.identities, Side.BASELINE: ours.model_copy(update={"quantization": silent})}
+    check = checks(recording.model_copy(update={"identities": identities}))["identity_quantization"]
+    assert check.ok is holds
+    assert check.kind == "invalid"
+    assert (f"the KV cache is {known} on one side, and nobody says" in check.detail) is not holds
+
+
+@pytest.mark.parametrize(
+    "evidence, seen, holds",
+    [
+        (Evidence.DECLARED, 64, True),
+        (Evidence.DECLARED, 127, True),
+        (Evidence.DECLARED, 128, False),
+        (Evidence.PROVEN, 128, True),
+    ],
+)
+def test_a_declared_cap_is_held_against_the_batch_that_ran(evidence: Evidence, seen: int, holds: bool) -> None:
+    recording = recorded("batch", Side.CANDIDATE, evidence=evidence)
+    found = identity_checks(build(passing(rounds=0)).config, recording, {Side.BASELINE: 8, Side.CANDIDATE: seen})
+    said = [check.detail for check in found if not check.ok]
+    expected = f"candidate: the batch size is declared as 64, and {seen} requests were decoded at once"
+    assert said == ([] if holds else [expected])
+
+
 def test_stacks_that_were_not_identified_allow_no_pass() -> None:
     recording = build(passing(rounds=0)).recording.model_copy(update={"identities": {}})
     assert sameness(recording) == Absent(absent="the stacks were not identified")
