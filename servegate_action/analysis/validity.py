@@ -130,7 +130,8 @@ def _hardware(config: Config, evidence: Evidence) -> list[HardCheck]:
     if not ours or not theirs:
         return []
     findings = []
-    if len({config.stacks.of(side).gpu_pool for side in Side}) == 1:
+    pools = {config.stacks.of(side).gpu_pool for side in Side}
+    if None in pools or len(pools) == 1:
         if ours != theirs:
             findings.append(f"baseline on {_listed(ours)}, candidate on {_listed(theirs)}")
         elif not _shared(_uuids(evidence, Side.BASELINE), _uuids(evidence, Side.CANDIDATE)):

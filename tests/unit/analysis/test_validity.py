@@ -135,6 +135,18 @@ def test_rounds_beyond_the_plan_have_no_planned_order() -> None:
 # ---------------------------------------------------------------- hardware
 
 
+def in_pools(built: Built, baseline: str | None, candidate: str | None) -> Built:
+    """The run with these pools declared."""
+    stacks = built.config.stacks
+    declared = stacks.model_copy(
+        update={
+            "baseline": stacks.baseline.model_copy(update={"gpu_pool": baseline}),
+            "candidate": stacks.candidate.model_copy(update={"gpu_pool": candidate}),
+        }
+    )
+    return Built(built.config.model_copy(update={"stacks": declared}), built.recording, built.data)
+
+
 def test_another_kind_of_accelerator_is_invalid_unless_declared_as_another_pool() -> None:
     built = build(passing())
     telemetry = built.data[CANDIDATE].telemetry
@@ -144,11 +156,12 @@ def test_another_kind_of_accelerator_is_invalid_unless_declared_as_another_pool(
     assert invalid(found(moved)["hardware"]) == (
         "baseline on NVIDIA H100 80GB HBM3 at 700 W, candidate on NVIDIA H200 at 700 W"
     )
-    candidate = built.config.stacks.candidate.model_copy(update={"gpu_pool": "h200"})
-    config = built.config.model_copy(update={"stacks": built.config.stacks.model_copy(update={"candidate": candidate})})
-    declared = found(Built(config, moved.recording, moved.data))["hardware"]
+    one, both, same = (in_pools(moved, *pools) for pools in ((None, "h200"), ("h100", "h200"), ("h100", "h100")))
+    declared = found(both)["hardware"]
     assert declared.ok
     assert declared.detail == "the two stacks need different pools, as declared"
+    assert not found(one)["hardware"].ok
+    assert not found(same)["hardware"].ok
 
 
 def test_another_board_of_the_same_kind_is_another_accelerator() -> None:
