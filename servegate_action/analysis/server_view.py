@@ -3,7 +3,8 @@
 The client's numbers are the ones that are judged; the server's are a second opinion. Counters are read before and after a
 cell, so that their differences belong to it. Names of counters differ by engine: vLLM and SGLang from their documents,
 llama.cpp as read from a running server (whose counts agree with the client's to the token). A server that offers no
-counter is `None` here and stays unchecked.
+counter is `None` here and stays unchecked. Of two readings one of which was not answered nothing is known: it refuses to
+take the missing one for counters of 0.
 """
 
 from __future__ import annotations
@@ -29,20 +30,24 @@ MISCOUNT_PER_REQUEST = 1.5
 
 @dataclass(frozen=True, slots=True)
 class ServerView:
-    """Differences over one cell, warm-up included. `cached_share`: of the prompt tokens that the client sent."""
+    """Differences over one cell, warm-up included. `cached_share`: of the prompt tokens that the client sent.
+
+    `unread`: one of the two readings was not answered, the other was.
+    """
 
     generated: float | None
     cached_share: float | None
     preemptions: float | None
     mean_ttft_ms: float | None
     miscounted: str | None
+    unread: bool = False
 
 
 def server_view(run: CellRun, requests: Sequence[RequestRecord]) -> ServerView:
     """One cell from the server's side. `requests`: all of the cell's, warm-up included."""
-    change = {
-        name: value - run.server_metrics_before.get(name, 0.0) for name, value in run.server_metrics_after.items()
-    }
+    before, after = run.server_metrics_before, run.server_metrics_after
+    # A counter with labels appears with its first use, so that one name may be missing where others are not.
+    change = {name: value - before.get(name, 0.0) for name, value in after.items()} if before else {}
     prompts = sum(request.prompt_tokens or 0 for request in requests)
     cached = _first(change, CACHED)
     seconds, count = _first(change, TTFT_SUM), _first(change, TTFT_COUNT)
@@ -52,6 +57,7 @@ def server_view(run: CellRun, requests: Sequence[RequestRecord]) -> ServerView:
         preemptions=_first(change, PREEMPTIONS),
         mean_ttft_ms=1e3 * seconds / count if seconds is not None and count else None,
         miscounted=_miscounted(change, requests),
+        unread=bool(before) != bool(after),
     )
 
 

@@ -235,10 +235,11 @@ def _caches(config: Config, recording: Recording, evidence: Evidence) -> HardChe
 
 
 def _server_counts(evidence: Evidence) -> list[HardCheck]:
-    """The servers' own counters of output tokens, where they have any."""
+    """The servers' own counters of output tokens, where they have any and both readings were answered."""
     launches = [launch for one in evidence.rounds for launch in one.launches]
-    counted = sum(view.generated is not None for launch in launches for view in launch.server.values())
-    if not counted:
+    views = [view for launch in launches for view in launch.server.values()]
+    counted, unread = sum(view.generated is not None for view in views), sum(view.unread for view in views)
+    if not counted and not unread:
         return []
     findings = [
         f"round {launch.record.round}, {launch.record.side}, {cell}: {view.miscounted}"
@@ -246,9 +247,20 @@ def _server_counts(evidence: Evidence) -> list[HardCheck]:
         for cell, view in launch.server.items()
         if view.miscounted is not None
     ]
-    good = f"the servers' own counters agree with the output tokens of {counted} measured cells"
+    good = (
+        f"the servers' own counters agree with the output tokens of {counted} measured cells"
+        if counted
+        else "the servers' own counters were held against no cell"
+    ) + _uncounted(unread)
     advice = "let nobody else use the servers while they are measured; check the usage that the server reports"
     return [invalid_if("server_counts", findings, good=good, advice=advice)]
+
+
+def _uncounted(cells: int) -> str:
+    if not cells:
+        return ""
+    who, whose = ("1 cell was", "its") if cells == 1 else (f"{cells} cells were", "their")
+    return f"; {who} not checked, because a reading of {whose} server's counters was not answered"
 
 
 def _endpoints(config: Config) -> list[HardCheck]:

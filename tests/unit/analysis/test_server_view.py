@@ -46,7 +46,7 @@ def test_the_server_s_own_ttft_is_a_mean_over_the_cell() -> None:
     name = "vllm:time_to_first_token_seconds"
     seen = view({f"{name}_sum": 1.0, f"{name}_count": 10.0}, {f"{name}_sum": 2.0, f"{name}_count": 30.0})
     assert seen.mean_ttft_ms == pytest.approx(50.0)
-    assert view({}, {f"{name}_sum": 0.0, f"{name}_count": 0.0}).mean_ttft_ms is None
+    assert view({f"{name}_sum": 0.0}, {f"{name}_sum": 0.0, f"{name}_count": 0.0}).mean_ttft_ms is None
 
 
 @pytest.mark.parametrize(
@@ -64,20 +64,35 @@ def test_the_server_s_own_ttft_is_a_mean_over_the_cell() -> None:
 )
 def test_a_miscount_is_more_than_a_stop_token_per_request(name: str, counted: int, told: bool) -> None:
     """10 requests of 32 tokens: 15 tokens either way may be stop tokens; SGLang may count once per rank."""
-    assert (view({}, {name: float(counted)}).miscounted is None) is told
+    assert (view({name: 0.0}, {name: float(counted)}).miscounted is None) is told
+
+
+@pytest.mark.parametrize("before, after", [({}, {"x": 1.0}), ({"x": 1.0}, {})])
+def test_a_reading_that_was_not_answered_is_no_count_of_zero(before: dict[str, float], after: dict[str, float]) -> None:
+    """A counter that had reached 5,000 before the cell would otherwise look like 5,000 tokens made in it."""
+    names = ("vllm:generation_tokens_total", "vllm:prefix_cache_hits_total")
+    readings = ({**dict.fromkeys(names, 5000.0), **one} if one else {} for one in (before, after))
+    assert view(*readings) == ServerView(None, None, None, None, None, unread=True)
+
+
+def test_a_counter_that_a_server_names_only_after_its_first_use_began_at_0() -> None:
+    assert view({"vllm:x": 1.0}, {"vllm:generation_tokens_total": 320.0}).generated == 320.0
 
 
 def test_cells_with_failed_requests_are_left_alone() -> None:
-    assert view({}, {"vllm:generation_tokens_total": 1.0}, [*ANSWERS, failed()]).miscounted is None
+    name = "vllm:generation_tokens_total"
+    assert view({name: 0.0}, {name: 1.0}, [*ANSWERS, failed()]).miscounted is None
 
 
 def test_a_count_for_a_cell_without_tokens_is_a_miscount() -> None:
-    assert view({}, {"sglang:generation_tokens_total": 500.0}, []).miscounted is not None
+    name = "sglang:generation_tokens_total"
+    assert view({name: 0.0}, {name: 500.0}, []).miscounted is not None
 
 
 def test_without_prompt_tokens_there_is_no_cached_share() -> None:
     silent = [one.model_copy(update={"prompt_tokens": None}) for one in ANSWERS]
-    assert view({}, {"vllm:prefix_cache_hits_total": 5.0}, silent).cached_share is None
+    name = "vllm:prefix_cache_hits_total"
+    assert view({name: 0.0}, {name: 5.0}, silent).cached_share is None
 
 
 def test_the_client_s_mean_counts_from_the_real_send_and_only_successes() -> None:
@@ -91,9 +106,15 @@ def test_the_client_s_mean_counts_from_the_real_send_and_only_successes() -> Non
 def counting(built: Built, **after: float) -> Built:
     """The run with candidate servers that offer these counters, from 0."""
     names = {name.replace("_0_", ":"): value for name, value in after.items()}
+    zeros = dict.fromkeys(names, 0.0)
     launches = tuple(
         one.model_copy(
-            update={"cells": tuple(run_.model_copy(update={"server_metrics_after": names}) for run_ in one.cells)}
+            update={
+                "cells": tuple(
+                    run_.model_copy(update={"server_metrics_before": zeros, "server_metrics_after": names})
+                    for run_ in one.cells
+                )
+            }
         )
         if one.side == "candidate"
         else one

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -255,6 +255,34 @@ def test_a_server_that_counted_another_number_of_tokens_makes_the_run_invalid(to
     assert detail.startswith(
         f"round 1, baseline, chat/1: the server counted {tokens:,} output tokens (vllm:generation_tokens_total), "
         "the client was told 3,264"
+    )
+
+
+def unanswered(built: Built, key: str, directories: Sequence[str]) -> Built:
+    """The run in which these launches did not answer the request for their counters, before or after."""
+    launches = tuple(
+        one.model_copy(update={"cells": tuple(run.model_copy(update={key: {}}) for run in one.cells)})
+        if one.directory in directories
+        else one
+        for one in built.recording.launches
+    )
+    return Built(built.config, built.recording.model_copy(update={"launches": launches}), built.data)
+
+
+@pytest.mark.parametrize("key", ["server_metrics_before", "server_metrics_after"])
+def test_one_unanswered_reading_of_the_counters_leaves_its_cell_out(key: str) -> None:
+    built = counted(build(passing(cells=ONE_CELL)), tokens=102 * 32)
+    check = found(unanswered(built, key, [CANDIDATE]))["server_counts"]
+    assert check.ok
+    assert check.detail == (
+        "the servers' own counters agree with the output tokens of 7 measured cells; "
+        "1 cell was not checked, because a reading of its server's counters was not answered"
+    )
+    everywhere = [one.directory for one in built.recording.launches]
+    none = found(unanswered(built, key, everywhere))["server_counts"]
+    assert none.detail == (
+        "the servers' own counters were held against no cell; "
+        "8 cells were not checked, because a reading of their server's counters was not answered"
     )
 
 
