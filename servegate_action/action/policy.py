@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from servegate_action.action import baseline
 from servegate_action.action.step import Step
 from servegate_action.config.load import load
-from servegate_action.config.merge import merge
+from servegate_action.config.merge import held_to, merge
 from servegate_action.config.models import Config
 from servegate_action.errors import UsageError
-from servegate_action.github import checkout
 from servegate_action.github.event import Event
 from servegate_action.github.policy import Sources, fetch
 from servegate_action.records import Change
@@ -62,26 +62,17 @@ def gated(step: Step, event: Event) -> Gated:
             raise UsageError(f"{path} does not exist at the base commit {base.commit[:7]}, and the policy names it")
         return _decoded(text, path)
 
-    notes = tuple(f"the candidate now says of itself: {claim}" for claim in merged.claims)
-    found = Gated(merged.config, change, read_text, notes)
-    return _with_inputs(step, found.with_note(_baseline_files(step, merged.config, base=base.commit)))
-
-
-def _baseline_files(step: Step, config: Config, *, base: str) -> str:
-    """A word on a baseline that is a process: its command is the base's, but the files that it runs lie in some checkout."""
-    process = config.stacks.baseline.process
-    if process is None:
-        return ""
-    workspace = step.job.workspace
-    at = checkout.holding(workspace / (process.cwd or ""), within=workspace)
-    if at == base:
-        return ""
-    place = f"a checkout of {at[:7]}" if at is not None else "the workspace"
-    return (
-        f"the baseline's command is that of the base commit {base[:7]}, but it was started in {place}: whatever this change "
-        "does to files that both stacks run, it does to both. Check the base commit out beside it and name it as the "
-        "baseline's cwd, or run the baseline as a container by digest (docs/github.md)"
+    theirs = baseline.notes(
+        merged.config.stacks.baseline,
+        base=base.commit,
+        workspace=step.job.workspace,
+        environment=step.world.environment,
     )
+    claims = tuple(f"the candidate now says of itself: {claim}" for claim in merged.claims)
+    found = Gated(merged.config, change, read_text, claims)
+    for note in (merged.held, *theirs):
+        found = found.with_note(note)
+    return _with_inputs(step, found)
 
 
 def _with_inputs(step: Step, found: Gated) -> Gated:
@@ -149,8 +140,10 @@ def base_policy(step: Step, event: Event) -> Config:
 
 
 def same_policy(expected: Config, measured: Config) -> bool:
-    """Whether a recording's configuration is the base's policy: everything but the candidate."""
-    return _policy(expected) == _policy(measured)
+    """Whether a recording's configuration is the base's policy: everything but the candidate, which is held to the base."""
+    candidate = measured.stacks.candidate
+    held = held_to(expected.stacks.candidate, candidate) == candidate
+    return held and _policy(expected) == _policy(measured)
 
 
 def _policy(config: Config) -> dict[str, object]:

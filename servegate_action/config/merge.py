@@ -1,7 +1,9 @@
 """Who may loosen the gate: policy from the base commit, only the candidate from the head.
 
 On a pull request, workload, limits, prices and the baseline count as they stand on the base commit. The head may change
-the candidate stack, and nothing else; what else it edits is announced and takes effect once merged.
+the candidate stack, and nothing else; what else it edits is announced and takes effect once merged. Two things that a
+candidate may say of itself decide which comparison is valid: its pool, and that the launches of its endpoint are fixed. Of
+these the base's word counts as well.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from pydantic import JsonValue
 
 from servegate_action.config.load import Tree, read_tree, validate
 from servegate_action.config.models import Config
+from servegate_action.config.stacks import Stack
 from servegate_action.errors import ConfigError, Problem
 
 
@@ -21,15 +24,23 @@ class Merged:
     """The configuration that is judged by, and what the head edits (`key: base → head`).
 
     `edits` are keys of the policy, which do not count yet. `claims` are what the candidate now says of itself: they count,
-    and a reviewer should see them (a candidate that claims fewer GPUs looks cheaper).
+    and a reviewer should see them (a candidate that claims fewer GPUs looks cheaper). `held` says what an edit that does not
+    count costs the verdict.
     """
 
     config: Config
     edits: tuple[str, ...]
     claims: tuple[str, ...] = ()
+    held: str = ""
 
 
-CLAIMS = ("gpu_count", "gpu_uuids", "gpu_pool", "quantization", "batch_size")
+CLAIM = 250
+"""Characters of a claim that are shown: what counts is not cut as early as what does not."""
+
+NOT_FIXED = (
+    "the candidate's endpoint says `launches: fixed`, which the base commit does not say of this url: "
+    "it does not count yet, and the best verdict is INCONCLUSIVE"
+)
 
 
 def merge(base_text: str, head_text: str, *, file: str) -> Merged:
@@ -41,9 +52,28 @@ def merge(base_text: str, head_text: str, *, file: str) -> Merged:
     base, head = read_tree(base_text, file=f"{file} (base)"), read_tree(head_text, file=file)
     if head.problems:
         raise ConfigError(head.problems)
-    validate(base)
+    before = validate(base).stacks.candidate
     merged = validate(_with_candidate(base, head))
-    return Merged(merged, tuple(_edits(base.data, head.data, ())), tuple(_claims(base.data, head.data)))
+    written = merged.stacks.candidate
+    counted = held_to(before, written)
+    return Merged(
+        merged.model_copy(update={"stacks": merged.stacks.model_copy(update={"candidate": counted})}),
+        (*_edits(base.data, head.data, ()), *_changes(_policy(counted), _policy(written))),
+        tuple(_claims(before, counted)),
+        NOT_FIXED if counted.endpoint != written.endpoint else "",
+    )
+
+
+def held_to(base: Stack, candidate: Stack) -> Stack:
+    """The candidate as it counts: in the pool that the base gives it, its launches fixed only where the base says so.
+
+    Two pools excuse the two stacks from running on the same accelerators, and fixed launches from being a sample of one.
+    """
+    endpoint, known = candidate.endpoint, base.endpoint
+    if endpoint is not None and endpoint.launches == "fixed":
+        fixed = known is not None and known.launches == "fixed" and known.url == endpoint.url
+        endpoint = endpoint if fixed else endpoint.model_copy(update={"launches": "unknown"})
+    return candidate.model_copy(update={"gpu_pool": base.gpu_pool, "endpoint": endpoint})
 
 
 def _with_candidate(base: Tree, head: Tree) -> Tree:
@@ -69,11 +99,55 @@ def _edits(base: JsonValue, head: JsonValue, path: tuple[str, ...]) -> Iterator[
         yield f"{'.'.join(path)}: {_short(base)} → {_short(head)}"
 
 
-def _claims(base: JsonValue, head: JsonValue) -> Iterator[str]:
-    before, after = (_candidate(data) for data in (base, head))
-    for key in CLAIMS:
-        if before.get(key) != after.get(key):
-            yield f"stacks.candidate.{key}: {_short(before.get(key))} → {_short(after.get(key))}"
+def _claims(base: Stack, head: Stack) -> Iterator[str]:
+    if _kind(base) != _kind(head):
+        yield f"stacks.candidate: {_kind(base)} → {_kind(head)}"
+    yield from _changes(_said(base), _said(head))
+    before, after = _names(base), _names(head)
+    if base.env != head.env:
+        other = " (other values)" if before == after else ""
+        yield f"stacks.candidate.env: {_short(before, most=CLAIM)} → {_short(after, most=CLAIM)}{other}"
+
+
+def _changes(before: dict[str, str | None], after: dict[str, str | None]) -> Iterator[str]:
+    for key, value in before.items():
+        if value != after[key]:
+            yield f"stacks.candidate.{key}: {_short(value, most=CLAIM)} → {_short(after[key], most=CLAIM)}"
+
+
+def _policy(stack: Stack) -> dict[str, str | None]:
+    """What a stack says of itself, and the base decides."""
+    return {
+        "gpu_pool": stack.gpu_pool,
+        "endpoint.launches": stack.endpoint.launches if stack.endpoint is not None else None,
+    }
+
+
+def _said(stack: Stack) -> dict[str, str | None]:
+    """What a stack says of itself, and a reviewer should know: what it holds, where it is, and which key it asks for."""
+    endpoint, container = stack.endpoint, stack.container
+    gpus = None if container is None else container.gpus
+    return {
+        "engine": stack.engine,
+        "served_model": stack.served_model,
+        "gpu_count": str(stack.gpu_count),
+        "gpu_uuids": ", ".join(stack.gpu_uuids) or None,
+        "container.gpus": ", ".join(gpus) if isinstance(gpus, tuple) else None if gpus is None else str(gpus),
+        "quantization": stack.quantization,
+        "batch_size": None if stack.batch_size is None else str(stack.batch_size),
+        "endpoint.url": None if endpoint is None else endpoint.url,
+        "endpoint.api_key_env": None if endpoint is None else endpoint.api_key_env,
+    }
+
+
+def _names(stack: Stack) -> str | None:
+    """The variables of a stack; a value may be a secret, and is left out."""
+    pairs = [entry.partition("=") for entry in stack.env]
+    return ", ".join(f"{name}=…" if equals else name for name, equals, _ in pairs) or None
+
+
+def _kind(stack: Stack) -> str:
+    return "process" if stack.process is not None else "container" if stack.container is not None else "endpoint"
 
 
 def _candidate(data: JsonValue) -> dict[str, JsonValue]:
@@ -82,6 +156,6 @@ def _candidate(data: JsonValue) -> dict[str, JsonValue]:
     return candidate if isinstance(candidate, dict) else {}
 
 
-def _short(value: JsonValue) -> str:
+def _short(value: JsonValue, *, most: int = 60) -> str:
     text = "(not set)" if value is None else str(value)
-    return text if len(text) <= 60 else text[:57] + "…"
+    return text if len(text) <= most else text[: most - 3] + "…"

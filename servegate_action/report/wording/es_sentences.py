@@ -113,6 +113,7 @@ TERMS: Final[dict[str, str]] = {
     "proven": "probado",
     "declared": "declarado",
     "other": "otro",
+    "the workspace": "el espacio de trabajo",
     "not said": "no lo dice",
     "not declared": "no declarado",
     "differs": "difiere",
@@ -143,6 +144,14 @@ TERMS: Final[dict[str, str]] = {
     "compare sampling defaults, chat template, tokenizer and precision of the two stacks": "comparar el muestreo por defecto, la plantilla de chat, el tokenizador y la precisión de los dos servicios",
     "CPU utilization: an idle core is not an idle GPU, so it is shown and not gated": "utilización de la CPU: un núcleo libre no es una GPU libre, por eso se muestra sin límite",
     "its state is `running`": "su estado es `running`",
+    # notes on who says what
+    (
+        "the candidate's endpoint says `launches: fixed`, which the base commit does not say of this url: "
+        "it does not count yet, and the best verdict is INCONCLUSIVE"
+    ): (
+        "el servicio ya en marcha del candidato dice `launches: fixed`, y el commit base no lo dice de esta url: "
+        "aún no cuenta, y el mejor veredicto es INCONCLUSIVE"
+    ),
     "baseline": "referencia",
     "candidate": "candidato",
     "and the ": "y ",
@@ -234,6 +243,43 @@ SENTENCES: Final[tuple[Sentence, ...]] = tuple(
             "set rounds.max to {rounds}: at this noise about that many rounds would decide",
             "poner rounds.max a {rounds}: con este ruido, unas tantas rondas lo decidirían",
         ),
+        ("the candidate now says of itself: {claim}", "el candidato dice ahora de sí mismo: {claim}"),
+        (
+            (
+                "the baseline's command is that of the base commit {base}, but it was started in {place}: whatever this change "
+                "does to files that both stacks run, it does to both. Check the base commit out beside it and name it as the "
+                "baseline's cwd, or run the baseline as a container by digest (docs/github.md)"
+            ),
+            (
+                "la orden de la referencia es la del commit base {base}, pero se arrancó en {place}: lo que este cambio haga a "
+                "archivos que ejecutan ambos servicios, se lo hace a los dos. Traer el commit base al lado y nombrarlo como cwd "
+                "de la referencia, o ejecutar la referencia como contenedor por su digest (docs/github.md)"
+            ),
+        ),
+        (
+            (
+                "the baseline's container mounts {source}, where files of {place} are: whatever this change does to files that "
+                "both stacks run, it does to both. Check the base commit out beside it and mount that, or put the files into "
+                "the image (docs/github.md)"
+            ),
+            (
+                "el contenedor de la referencia monta {source}, donde hay archivos ({place}): lo que este cambio haga a "
+                "archivos que ejecutan ambos servicios, se lo hace a los dos. Traer el commit base al lado y montar ese, o "
+                "poner los archivos en la imagen (docs/github.md)"
+            ),
+        ),
+        (
+            (
+                "the baseline's image {image} is named by a tag: where it is built on the runner, it may be built from this "
+                "change, on both sides. Build it from the base commit, or name it by digest (docs/github.md)"
+            ),
+            (
+                "la imagen {image} de la referencia se nombra por una etiqueta: si se construye en el runner, puede estar "
+                "construida con este cambio, en ambos lados. Construirla del commit base, o nombrarla por su digest "
+                "(docs/github.md)"
+            ),
+        ),
+        ("a checkout of {commit}", "una copia de {commit}"),
         ("model: {text}", "modelo: {text}"),
         ("quantization: {text}", "cuantización: {text}"),
         ("batch size: {text}", "tamaño de lote: {text}"),

@@ -14,6 +14,7 @@ from rich.console import Console
 from servegate_action import action, gate, store
 from servegate_action.config.load import dump
 from servegate_action.config.models import Config
+from servegate_action.config.stacks import Stack
 from servegate_action.errors import ExitCode
 from servegate_action.records import Change
 from servegate_action.store import RunDirectory
@@ -138,6 +139,19 @@ def _other_gate(config: Config) -> Config:
     return config.model_copy(update={"gate": "another"})
 
 
+def _other_candidate(**facts: object) -> Callable[[Config], Config]:
+    def configure(config: Config) -> Config:
+        candidate = Stack.model_validate({"label": "served elsewhere", **facts})
+        return config.model_copy(update={"stacks": config.stacks.model_copy(update={"candidate": candidate})})
+
+    return configure
+
+
+_fixed = _other_candidate(endpoint={"url": "http://10.0.0.9:8000", "launches": "fixed"})
+_pooled = _other_candidate(process={"command": ["serve", "{port}"]}, gpu_pool="faster")
+_unknown = _other_candidate(endpoint={"url": "http://10.0.0.9:8000"})
+
+
 def _change(**facts: object) -> Change:
     known = {"repository": "octo/repo", "head_sha": HEAD, "base_sha": BASE, "number": 7, "policy_from": "base"}
     return Change.model_validate(known | facts)
@@ -157,6 +171,8 @@ def _spoil_nothing(root: Path) -> None:
 
 HOSTILE: dict[str, Callable[[Job], object]] = {
     "looser limits": lambda job: job.evidence(configure=_loose),
+    "launches that only the change calls fixed": lambda job: job.evidence(configure=_fixed),
+    "a pool that only the change names": lambda job: job.evidence(configure=_pooled),
     "another gate": lambda job: job.evidence(configure=_other_gate),
     "another commit": lambda job: job.evidence(change=_change(head_sha=sha("other"))),
     "another repository": lambda job: job.evidence(change=_change(repository="mallory/repo")),
@@ -165,6 +181,12 @@ HOSTILE: dict[str, Callable[[Job], object]] = {
     "no recording": lambda job: _spoil_nothing(job.evidence().root),
     "no artifact at all": lambda job: None,
 }
+
+
+def test_a_candidate_that_is_an_endpoint_without_fixed_launches_is_no_forgery(job: Job) -> None:
+    job.evidence(configure=_unknown)
+    assert job.run("publish", "workflow_run", after()) == ExitCode.INCONCLUSIVE
+    assert job.statuses() == [(CONTEXT, "failure")]
 
 
 @pytest.mark.parametrize("spoil", HOSTILE.values(), ids=list(HOSTILE))
