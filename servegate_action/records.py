@@ -77,6 +77,10 @@ class RequestRecord(Record):
     first_byte_ns: Nanoseconds | None
     token_ns: tuple[int, ...]
     event_tokens: tuple[int, ...] | None
+    first_event_tokens: int | None = Field(
+        default=None,
+        description="tokens of the first event by its share of the text, where N is more than the events and nobody says whose",
+    )
     first_answer_ns: Nanoseconds | None = Field(description="first token event that is not reasoning (TTFO)")
     end_ns: Nanoseconds
     requested_output_tokens: int
@@ -91,6 +95,9 @@ class RequestRecord(Record):
     )
     slot: int | None = Field(description="closed loop: the slot (stream) that sent it")
     connection_reused: bool
+    resent: bool = Field(
+        default=False, description="sent again, because the connection had been closed before the request came"
+    )
     ok: bool
     error: str | None
     text_sha256: str | None = Field(description="digest of the joined answer text; None when nothing arrived")

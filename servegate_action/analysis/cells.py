@@ -86,6 +86,7 @@ class CellMeasures:
     decode_tokens_per_request: float
     goodput: float | Absent
     single_token_events: bool
+    resent: int
     token_sources: tuple[TokenSource, ...]
     trace: tuple[float, ...]
 
@@ -165,6 +166,7 @@ def measure_cell(plan: CellPlan, run: CellRun, requests: Sequence[RequestRecord]
         decode_tokens_per_request=_decode_per_request(measured),
         goodput=_goodput(measured, slo=slo, open_loop=open_loop),
         single_token_events=bool(np.all(events.count[events.ok] == events.total[events.ok])),
+        resent=sum(request.resent for request in measured),
         token_sources=tuple(sorted({request.token_source for request in measured if request.token_source is not None})),
         trace=_trace(events, run),
     )
@@ -177,15 +179,16 @@ def _flatten(requests: Sequence[RequestRecord]) -> _Events:
     """Lay the token events of all requests end to end, each with the tokens that it stands for.
 
     An event's tokens are its own usage scaled so that the request's events add up to N; without per-event usage the
-    first event holds one token and the others share N − 1 evenly (all of N in the only event).
+    first event holds f tokens and the others share N − f evenly (all of N in the only event).
     """
     count = np.array([len(request.token_ns) for request in requests], dtype=np.int64)
     total = np.array([request.output_tokens or len(request.token_ns) for request in requests], dtype=np.float64)
     offset = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(count)[:-1]]) if count.size else count
     size = int(count.sum())
     stamp = np.fromiter(chain.from_iterable(request.token_ns for request in requests), dtype=np.int64, count=size)
-    tokens = np.repeat(np.divide(total - 1, count - 1, out=np.zeros(count.size), where=count > 1), count)
-    tokens[offset] = np.where(count > 1, 1.0, total)
+    first = np.array([_first_tokens(request) for request in requests], dtype=np.float64)
+    tokens = np.repeat(np.divide(total - first, count - 1, out=np.zeros(count.size), where=count > 1), count)
+    tokens[offset] = np.where(count > 1, first, total)
     for index, request in enumerate(requests):
         if request.event_tokens is not None and sum(request.event_tokens) > 0:
             own = np.array(request.event_tokens, dtype=np.float64)
@@ -196,14 +199,15 @@ def _flatten(requests: Sequence[RequestRecord]) -> _Events:
         offset=offset,
         count=count,
         total=total,
-        first_tokens=np.array([_first_tokens(request) for request in requests], dtype=np.float64),
+        first_tokens=first,
         ok=np.array([request.ok for request in requests], dtype=np.bool_),
     )
 
 
 def _first_tokens(request: RequestRecord) -> int:
-    """f: tokens in the first token event; 1 unless the server says otherwise."""
-    return request.event_tokens[0] if request.event_tokens is not None else 1
+    """f: tokens in the first token event, by the server's word, else by its share of the text, else one."""
+    told = request.event_tokens
+    return told[0] if told is not None and sum(told) > 0 else request.first_event_tokens or 1
 
 
 def _window_s(window: tuple[int, int]) -> float | Absent:

@@ -239,7 +239,17 @@ def _notes(recording: Recording, evidence: Evidence) -> Iterator[str]:
     sources = sorted({source.value for cell in cells for source in cell.token_sources} - {"usage"})
     if sources:
         yield f"output tokens were counted by {', '.join(sources)}, because the server reports no usage"
+    yield from _resent(launches)
     yield from _coalesced(launches)
+
+
+def _resent(launches: Sequence[Launch]) -> Iterator[str]:
+    """Requests that were sent twice: no failure, and nothing that a reader should have to guess."""
+    for side in Side:
+        own = [launch for launch in launches if launch.record.side is side]
+        count = sum(cell.resent for launch in own for cell in launch.metrics.mix.cells.values())
+        if count:
+            yield f"{side}: {count} requests met a connection that the server had just closed, and were sent again"
 
 
 def _coalesced(launches: Sequence[Launch]) -> Iterator[str]:

@@ -34,6 +34,7 @@ class Answer:
         "events",
         "finish_reason",
         "first_answer_ns",
+        "first_event_tokens",
         "output_tokens",
         "prompt_tokens",
         "text",
@@ -44,6 +45,7 @@ class Answer:
         self.token_ns: array[int] = array("q")
         self.event_tokens: list[int] | None = None
         self.first_answer_ns: int | None = None
+        self.first_event_tokens: int | None = None
         self.prompt_tokens: int | None = None
         self.output_tokens: int | None = None
         self.counted_by: str | None = None
@@ -241,15 +243,18 @@ class _Stream:
                         self.scanners.insert(0, scanner)
                     return
 
+    def decoded(self) -> list[str]:
+        """The text of each token event."""
+        return [
+            text
+            if isinstance(text, str)
+            else (json.loads(b'"' + text + b'"') if b"\\" in text else text.decode("utf-8"))
+            for text in self.texts
+        ]
+
     def joined_text(self) -> str:
         """All texts as one; surrogate pairs that were split over two events are put together."""
-        parts: list[str] = []
-        for text in self.texts:
-            if isinstance(text, str):
-                parts.append(text)
-            else:
-                parts.append(json.loads(b'"' + text + b'"') if b"\\" in text else text.decode("utf-8"))
-        joined = "".join(parts)
+        joined = "".join(self.decoded())
         return joined.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
 
 
@@ -288,6 +293,8 @@ def _count(answer: Answer, stream: _Stream) -> None:
     elif stream.ends:
         answer.output_tokens, answer.counted_by = len(stream.ends), "events"
     answer.event_tokens = _tokens_per_event(stream)
+    if answer.event_tokens is None and answer.output_tokens is not None:
+        answer.first_event_tokens = _first_by_share(stream, answer.output_tokens)
 
 
 def _tokens_per_event(stream: _Stream) -> list[int] | None:
@@ -303,6 +310,19 @@ def _tokens_per_event(stream: _Stream) -> list[int] | None:
     if len(steps) < 2 or min(totals) < 0 or min(steps) < 1:
         return None
     return steps
+
+
+def _first_by_share(stream: _Stream, tokens: int) -> int | None:
+    """Tokens of the first event by its share of the text; None when there are no more tokens than events.
+
+    A server that lets its first tokens out together would otherwise seem to decode faster. Never more than the tokens
+    that are left when every other event holds one.
+    """
+    spare = tokens - len(stream.ends)
+    if spare < 1 or len(stream.ends) < 2:
+        return None
+    lengths = list(map(len, stream.decoded()))
+    return min(1 + spare, max(1, round(tokens * lengths[0] / sum(lengths))))
 
 
 def _shortfall(answer: Answer, stream: _Stream, framing: Framing, requested: int) -> str | None:

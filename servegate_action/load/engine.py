@@ -32,15 +32,18 @@ READ_BYTES = 1 << 16
 PAUSE_ABOVE_READS_PER_S = 2500.0
 """Below this rate a sleep costs more than it saves."""
 PAUSE_SHARE_OF_GAP = 0.25
-"""Sleep at most this share of the mean gap between two arrivals of one stream: two events in one read lose a stamp."""
-PAUSE_MAX_S = 0.005
+"""Sleep at most this share of the mean gap between two arrivals of a stream that flows: two events in one read lose a
+stamp. Requests that wait for their first token do not count."""
+PAUSE_MAX_S = 0.004
 PAUSE_MIN_S = 0.0003
-READS_PER_DRAIN = 64
-"""Enough to share the price of waking; sleeping longer would only lose stamps of a server that hurries."""
-LOOK_EVERY_TICKS = 16
+READS_PER_DRAIN = 32
+"""Enough to share the price of waking; sleeping longer would delay the next requests of streams that are through."""
+LOOK_EVERY_TICKS = 4
 """How often what the hot path left unjudged is judged: a server that goes on talking after its answer, or breaks HTTP."""
 SPARE_CONNECTIONS = 4
 MAX_DEPTH_EVENTS = 4096
+STALE_WITHIN_NS = 100_000_000
+"""A connection that was closed before the request came answers within a round trip. What is closed later was at work on it."""
 CLOSES_AT_ONCE_NS = 100_000_000
 """A connection that is found closed this soon after an answer tells that the server closes after every answer, whatever
 its headers say (llama.cpp does): from then on each request gets a connection of its own, opened before it is sent."""
@@ -128,6 +131,7 @@ class Engine:
         self._tick_at_ns = 0
         self._reads_at_tick = 0
         self._ticks = 0
+        self._flowing = 0
         self._start_ns = 0
         self._watch_fd: int | None = None
 
@@ -418,7 +422,7 @@ class Engine:
         connection.exchange = None
         slot = connection.slot
         clean = framing.broken is None and framing.reusable and framing.end == len(exchange.buffer)
-        clean = clean and self._keeps_alive
+        clean = clean and self._keeps_alive and connection.pending is None
         connection.ended_ns = exchange.last_ns
         if not clean:
             self._drop(connection)
@@ -438,9 +442,11 @@ class Engine:
         if exchange is None:
             return
         connection.exchange = None
-        if may_resend and exchange.waited and not exchange.buffer and not exchange.resent:
+        sent_ns = exchange.sent_ns or 0
+        stale = exchange.waited and not exchange.buffer and monotonic_ns() - sent_ns < STALE_WITHIN_NS
+        if may_resend and stale and not exchange.resent:
             exchange.resent = True
-            if (exchange.sent_ns or 0) - connection.ended_ns < CLOSES_AT_ONCE_NS:
+            if sent_ns - connection.ended_ns < CLOSES_AT_ONCE_NS:
                 self._keeps_alive = False
             self._vacant.append((exchange.slot, exchange))
         else:
@@ -486,18 +492,11 @@ class Engine:
         self._offset_ns = self.clock.resample()
         rate = (self.reads - self._reads_at_tick) / elapsed_s
         self._reads_at_tick = self.reads
-        self._pause_s = self._pause_for(rate)
         self._expire(now_ns)
+        self._pause_s = pause_s(rate, flowing=self._flowing) if self.job.kernel_stamps else 0.0
         if self.job.open_loop and self._coming and len(self._idle) < SPARE_CONNECTIONS:
             self._open_spare()
         on_tick(now_ns)
-
-    def _pause_for(self, reads_per_s: float) -> float:
-        """How long to sleep between drains; 0 = wake for every arrival."""
-        if not self.job.kernel_stamps or reads_per_s < PAUSE_ABOVE_READS_PER_S:
-            return 0.0
-        pause_s = min(READS_PER_DRAIN / reads_per_s, PAUSE_SHARE_OF_GAP * self.active / reads_per_s, PAUSE_MAX_S)
-        return pause_s if pause_s >= PAUSE_MIN_S else 0.0
 
     def _open_spare(self) -> None:
         try:
@@ -509,10 +508,12 @@ class Engine:
         """Judge what the hot path left unjudged, and give up what took too long."""
         request_ns, stall_ns = self.job.request_timeout_ns, self.job.stall_timeout_ns
         self._ticks += 1
+        self._flowing = 0
         for connection in list(self._connections.values()):
             exchange = connection.exchange
             if exchange is None:
                 continue
+            self._flowing += len(exchange.stamps) > 1 and now_ns - exchange.last_ns < TICK_NS
             turn = (self._ticks + connection.fd) % LOOK_EVERY_TICKS == 0
             if (
                 (turn or now_ns - exchange.last_ns > TICK_NS)
@@ -526,6 +527,14 @@ class Engine:
                 self._lose(connection, f"timeout: not finished {request_ns / 1e9:g} s after sending", may_resend=False)
             elif now_ns - exchange.last_ns > stall_ns:
                 self._lose(connection, f"stalled: nothing arrived for {stall_ns / 1e9:g} s", may_resend=False)
+
+
+def pause_s(reads_per_s: float, *, flowing: int) -> float:
+    """How long to sleep between drains, s; 0 = wake for every arrival. `flowing`: streams whose tokens are coming."""
+    if reads_per_s < PAUSE_ABOVE_READS_PER_S:
+        return 0.0
+    pause = min(READS_PER_DRAIN / reads_per_s, PAUSE_SHARE_OF_GAP * flowing / reads_per_s, PAUSE_MAX_S)
+    return pause if pause >= PAUSE_MIN_S else 0.0
 
 
 def _securing(job: Job) -> Callable[[], TlsLayer] | None:

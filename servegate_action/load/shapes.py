@@ -63,7 +63,8 @@ def _error_text(told: Mapping[str, object]) -> str:
     found = told.get("error")
     if isinstance(found, dict):
         found = found.get("message") or json.dumps(found)
-    return str(found or told.get("message") or json.dumps(told))[:300]
+    text = str(found or told.get("message") or json.dumps(told))[:300]
+    return text.encode("utf-8", "replace").decode()  # half a surrogate pair cannot be written anywhere
 
 
 def _read_choices(choices: object) -> tuple[str, bool, str | None, bool]:

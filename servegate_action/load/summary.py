@@ -38,11 +38,17 @@ def ttft_ns(request: RequestRecord, *, open_loop: bool) -> Value:
     return float(request.token_ns[0] - begin)
 
 
+def first_tokens(request: RequestRecord) -> int:
+    """f: tokens of the first event, by the server's word, else by its share of the text, else one."""
+    told = request.event_tokens
+    return told[0] if told is not None and sum(told) > 0 else request.first_event_tokens or 1
+
+
 def tpot_ns(request: RequestRecord) -> Value:
-    """(last − first token event) / (N − f), f = tokens of the first event (1 unless the server says). Never 0."""
+    """(last − first token event) / (N − f), f = tokens of the first event. Never 0."""
     if not request.ok or request.output_tokens is None:
         return Absent(absent=request.error or "the number of tokens is not known")
-    decoded = request.output_tokens - (request.event_tokens[0] if request.event_tokens else 1)
+    decoded = request.output_tokens - first_tokens(request)
     if decoded < 1 or request.token_ns[0] == request.token_ns[-1]:
         return Absent(absent="no token after the first event")
     return (request.token_ns[-1] - request.token_ns[0]) / decoded
@@ -78,7 +84,7 @@ def tokens_in(requests: Iterable[RequestRecord], start_ns: int, end_ns: int) -> 
 
 
 def event_weights(request: RequestRecord) -> Sequence[float]:
-    """Tokens of each event: the server's own count scaled to N; else one in the first, N − 1 evenly over the others."""
+    """Tokens of each event: the server's own count scaled to N; else f in the first, N − f evenly over the others."""
     events = len(request.token_ns)
     total = float(request.output_tokens or events)
     if request.event_tokens is not None and sum(request.event_tokens) > 0:
@@ -86,7 +92,8 @@ def event_weights(request: RequestRecord) -> Sequence[float]:
         return [tokens * scale for tokens in request.event_tokens]
     if events < 2:
         return [total] * events
-    return [1.0, *[(total - 1) / (events - 1)] * (events - 1)]
+    first = first_tokens(request)
+    return [float(first), *[(total - first) / (events - 1)] * (events - 1)]
 
 
 def summarize(requests: Sequence[RequestRecord], *, window: tuple[int, int], open_loop: bool) -> tuple[Row, ...]:

@@ -22,7 +22,7 @@ from servegate_action.records import RequestRecord, StampSource
 from servegate_action.workload import PlannedCell, PlannedRequest
 from tests.integration.load.measuring import DIALECT, LIMITS, cell_of, planned
 from tests.support.scripted_server import Answer, Script, scripted
-from tests.support.scripted_server.script import MS
+from tests.support.scripted_server.script import MS, Step
 
 QUICK = Answer(tokens=4, first_ns=10 * MS, gap_ns=2 * MS)
 
@@ -171,8 +171,54 @@ def test_a_connection_found_closed_right_after_an_answer_is_not_trusted_again() 
         result = run(server.url, cell_of(same_requests(10), concurrency=2))
         server.stop()
     assert [request.error for request in result.requests] == [None] * 10
+    assert 0 < sum(request.resent for request in result.requests) <= 2  # one per stream, then it is known
     assert len(server.truth) == 10  # nothing was answered twice
     assert server.connections >= 10
+
+
+@pytest.mark.parametrize("open_loop", [False, True])
+def test_what_was_dropped_after_work_on_it_is_a_failure_and_not_sent_again(open_loop: bool) -> None:
+    """A worker that crashes, or sheds load, after 300 ms and before the first byte."""
+    dropped = Script((Step(300 * MS, b""),), "close")
+    with scripted({"default": QUICK.script(), "drop": dropped}) as server:
+        requests = planned(["drop", "quick", "drop", "quick"], output_tokens=4)
+        timed = tuple(replace(one, due_ns=n * 5 * MS if open_loop else None) for n, one in enumerate(requests))
+        result = run(server.url, cell_of(timed, concurrency=None if open_loop else 2))
+        server.stop()
+    errors = [request.error for request in result.requests]
+    assert errors == [
+        "the server closed the connection before the end of its answer",
+        None,
+        "the server closed the connection before the end of its answer",
+        None,
+    ]
+    assert not any(request.resent for request in result.requests)
+    assert len(server.truth) == 4
+
+
+def test_a_connection_that_still_sends_its_request_carries_no_other(tmp_path: Path) -> None:
+    """A server that refuses at once, before it has read a large body, and would keep the connection."""
+    program = tmp_path / "refusing.py"
+    program.write_text(
+        "import socket, threading\n"
+        "listener = socket.create_server(('127.0.0.1', 0))\n"
+        "print(listener.getsockname()[1], flush=True)\n"
+        "def serve(sock):\n"
+        "    while b'POST ' in sock.recv(4096):\n"
+        "        sock.sendall(b'HTTP/1.1 429 Too Many\\r\\ncontent-length: 4\\r\\n\\r\\nbusy')\n"
+        "        threading.Event().wait(30)\n"
+        "while True:\n"
+        "    threading.Thread(target=serve, args=(listener.accept()[0],), daemon=True).start()\n"
+    )
+    with subprocess.Popen([sys.executable, str(program)], stdout=subprocess.PIPE) as server:
+        assert server.stdout is not None
+        try:
+            port = int(server.stdout.readline())
+            large = tuple(replace(one, prompt="x" * (8 << 20)) for one in same_requests(3))
+            result = run(f"http://127.0.0.1:{port}", cell_of(large, concurrency=1))
+        finally:
+            server.kill()
+    assert [request.error for request in result.requests] == ["HTTP 429 (refused): busy"] * 3
 
 
 def test_a_server_that_is_gone_cannot_be_measured() -> None:

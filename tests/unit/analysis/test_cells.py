@@ -148,6 +148,15 @@ def test_events_of_several_tokens_share_n_evenly_after_the_first() -> None:
     assert not cell.single_token_events
 
 
+def test_a_first_event_of_several_tokens_does_not_make_the_rest_look_faster() -> None:
+    """32 tokens, five of them let out together: 27 steps of 100 ms, whatever the first event holds."""
+    counted = request(paced(500, 100, 28), output_tokens=32)
+    together = counted.model_copy(update={"first_event_tokens": 5})
+    cell = measured(together, start=500 * MS, end=4 * S)
+    assert cell.tpot.ns.tolist() == [100 * MS]
+    assert cell.output_tokens_per_second == 32 / 3.5
+
+
 def test_per_event_usage_places_tokens_and_is_scaled_to_n() -> None:
     # 2 + 4 + 2 = 8 said, N = 16: the middle event holds 8.
     counted = request((500 * MS, 1500 * MS, 3500 * MS), event_tokens=(2, 4, 2), output_tokens=16)

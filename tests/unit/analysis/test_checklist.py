@@ -399,6 +399,10 @@ def test_events_of_several_tokens_and_fallback_counts_are_noted() -> None:
     assert noted(output_tokens=64, requested_output_tokens=64) == (
         "some token events carried more than one token: gaps between events are not gaps between tokens",
     )
+    assert noted(resent=True)[0].startswith("baseline: ")
+    assert noted(resent=True)[0].endswith(
+        " requests met a connection that the server had just closed, and were sent again"
+    )
     assert noted(token_source=TokenSource.EVENTS) == (
         "output tokens were counted by events, because the server reports no usage",
     )

@@ -13,7 +13,7 @@ from servegate_action.load.shapes import make_scanner, read_event
 from servegate_action.load.sse import events
 from tests.integration.load.misbehaviours import COALESCED, FAILURES, FINE, HEAVY, SINGLE, UNCOUNTED
 from tests.support.scripted_server.script import Answer as Told
-from tests.support.scripted_server.script import Part, Script, chat_event, completion_event, sse
+from tests.support.scripted_server.script import Part, Script, chat_event, completion_event, sse, usage_event
 from tests.unit.load.feeding import bytes_of, cut, read
 
 SCRIPTS: dict[str, Script] = (
@@ -134,6 +134,28 @@ def test_an_event_inside_two_reads_does_not_count_as_coalesced() -> None:
     assert answer.coalesced_reads == 1
 
 
+@pytest.mark.parametrize(
+    "texts, tokens, first",
+    [
+        ([" one two three four five", *[" word"] * 27], 32, 5),  # 5 of 32 at once, then one by one
+        ([" ab"] * 16, 32, 2),  # two in each
+        ([" photosynthesis", *[" a"] * 30], 32, 2),  # one token is hidden somewhere: no more than that can be its
+        ([" a"] * 32, 32, None),  # an event a token
+        ([" a"] * 33, 32, None),
+        ([" all of it"], 32, None),
+    ],
+)
+def test_the_first_event_holds_tokens_by_its_share_of_the_text(
+    texts: list[str], tokens: int, first: int | None
+) -> None:
+    parts = (*(Part(0, sse(completion_event(text)), 1) for text in texts), Part(0, sse(usage_event(1, tokens))))
+    script = Told(tokens=tokens, parts=(*parts, Part(0, sse("[DONE]")))).script()
+    for reader in (Reader(), Reader(fast=False)):
+        answer = read([step.data for step in script.steps], tokens=tokens, reader=reader)
+        assert answer.first_event_tokens == first
+        assert answer.event_tokens is None
+
+
 def test_a_surrogate_pair_split_over_two_events_is_one_character() -> None:
     halves = [b'"\\ud83d"', b'"\\ude00"']
     events_of = [sse(completion_event("?")).replace(b'"?"', half) for half in halves]
@@ -196,6 +218,11 @@ def test_a_scanner_does_match_other_texts_ids_times_and_probabilities() -> None:
     other["choices"][0]["logprobs"] = {"token_logprobs": [-3.25e-3], "tokens": ['"']}
     found = scanner.pattern.match(sse(other))
     assert found is not None
+
+
+def test_an_error_message_can_always_be_written() -> None:
+    said = read_event(b'{"error": {"message": "out of memory \\ud83d"}}').error
+    assert said == "the server reported an error inside the stream: out of memory ?"
 
 
 def test_duplicate_keys_are_left_to_the_parser() -> None:

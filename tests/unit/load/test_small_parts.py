@@ -14,7 +14,7 @@ from servegate_action.analysis.cells import measure_cell
 from servegate_action.config.limits import Slo
 from servegate_action.load.cell import Target, due_times, process_count, request_head, steady_window
 from servegate_action.load.clock import OffsetTracker, sample_offset_ns
-from servegate_action.load.engine import Exchange
+from servegate_action.load.engine import Exchange, pause_s
 from servegate_action.load.job import PROGRESS, Entry, FrameReader, pack_entries, unpack_entries, write_frame
 from servegate_action.load.server_metrics import parse_server_metrics
 from servegate_action.load.spill import Spill
@@ -288,3 +288,19 @@ def test_the_two_clocks_keep_their_distance() -> None:
     tracker.resample()
     assert tracker.drift_ns >= 0
     assert abs(sample_offset_ns() - tracker.offset_ns) <= 10 * max(tracker.drift_ns, 1_000_000)
+
+
+@pytest.mark.parametrize(
+    "reads_per_s, flowing, expected",
+    [
+        (2_000.0, 40, 0.0),  # few reads: every one wakes the loop
+        (6_400.0, 128, 0.004),  # 20 ms apart: never longer than 4 ms
+        (25_600.0, 512, 0.00125),  # until 32 reads have gathered
+        (5_000.0, 15, 0.00075),  # 15 streams 3 ms apart, whatever else waits for its first token: a quarter of 3 ms
+        (5_000.0, 2, 0.0),
+    ],
+)
+def test_the_loop_never_sleeps_longer_than_a_quarter_of_the_gap_of_a_stream_that_flows(
+    reads_per_s: float, flowing: int, expected: float
+) -> None:
+    assert pause_s(reads_per_s, flowing=flowing) == expected
