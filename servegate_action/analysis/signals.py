@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from servegate_action.analysis.metrics import LaunchData, LaunchMetrics, MaybeFloat
-from servegate_action.analysis.telemetry_window import TelemetryWindow, nothing_seen, window
+from servegate_action.analysis.telemetry_window import TelemetryWindow, nothing_seen, unread, window
 from servegate_action.analysis.tenants import tenants
 from servegate_action.records import Absent, LaunchRecord, TelemetrySample
 
@@ -22,7 +22,8 @@ USED_BYTES = 256 << 20
 class LaunchSignals:
     """Utilization in percent; power in W and energy in J of all the stack's accelerators together.
 
-    `spoiled`: what makes the launch worthless. `unwatched`: cells without a single sample.
+    `spoiled`: what makes the launch worthless. `unwatched`: cells without a single sample. `unread`: what would spoil it and
+    was never read, from the first cell to the last.
     """
 
     utilization: Mapping[str, MaybeFloat]
@@ -35,6 +36,7 @@ class LaunchSignals:
     power_capped_share: MaybeFloat
     spoiled: tuple[str, ...]
     unwatched: tuple[str, ...]
+    unread: tuple[str, ...]
     notes: tuple[str, ...]
 
 
@@ -75,12 +77,20 @@ def launch_signals(record: LaunchRecord, data: LaunchData, floor: TelemetrySampl
         power_capped_share=_largest([one.power_capped_share for one in cells.values()]) if cells else nothing,
         spoiled=(*_occupied(record, data, floor), *dict.fromkeys(in_cells)),
         unwatched=tuple(name for name, one in cells.items() if not one.samples),
+        unread=_unread(record, data),
         notes=tuple(dict.fromkeys(text for one in cells.values() for text in one.notes)),
     )
 
 
 def _read(data: LaunchData, start_ns: int, end_ns: int) -> TelemetryWindow:
     return window(data.telemetry, data.samples, start_ns=start_ns, end_ns=end_ns)
+
+
+def _unread(record: LaunchRecord, data: LaunchData) -> tuple[str, ...]:
+    if isinstance(data.telemetry, Absent) or not record.cells:
+        return ()
+    start, end = record.cells[0].steady_start_ns, record.cells[-1].steady_end_ns
+    return unread(data.telemetry, data.samples, start_ns=start, end_ns=end)
 
 
 def _idle_power(record: LaunchRecord, data: LaunchData) -> MaybeFloat:

@@ -36,6 +36,9 @@ SLOWED = {
 """nvmlClocksEventReason* that make a measurement worthless. The power cap (4) is normal under load."""
 
 INSTANCE = "instance"
+SLOWEST_NS = 5_000_000_000
+"""How far apart the readings of the slowest counter are, the process lists."""
+CLOCKS, ERRORS, PROCESSES = "clocks held down", "memory errors", "other processes"
 
 MaybeFloat = float | Absent
 Int64 = NDArray[np.int64]
@@ -136,6 +139,24 @@ def window(
 def nothing_seen(reason: Absent) -> TelemetryWindow:
     """A window of which nothing is known."""
     return TelemetryWindow(reason, reason, reason, reason, reason, reason, 0, (), ())
+
+
+def unread(
+    static: TelemetryStatic, samples: Sequence[TelemetrySample], *, start_ns: int, end_ns: int
+) -> tuple[str, ...]:
+    """What would spoil a window and was not read once, on one device at least: nobody can say that it was not there."""
+    near = [sample for sample in samples if start_ns - SLOWEST_NS <= sample.t_ns <= end_ns]
+    span = _Span(start_ns, end_ns, static, near)
+    read: tuple[tuple[str, bool, Callable[[DeviceSample], float | None]], ...] = (
+        (CLOCKS, True, lambda device: device.throttle_reasons),
+        (ERRORS, True, lambda device: device.ecc_uncorrected),
+        (PROCESSES, False, lambda device: None if device.process_ids is None else len(device.process_ids)),
+    )
+    return tuple(
+        name
+        for name, carries, of in read
+        if not all(span.readings(uuid, of)[0].size for uuid in span.devices(carry_power=carries))
+    )
 
 
 # ---------------------------------------------------------------- numbers

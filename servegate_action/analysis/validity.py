@@ -13,12 +13,15 @@ from servegate_action.analysis.client_check import certificate_check, client_che
 from servegate_action.analysis.findings import invalid_if
 from servegate_action.analysis.judgement import HardCheck
 from servegate_action.analysis.rounds import Evidence, Launch, Replayed, Round
+from servegate_action.analysis.telemetry_window import CLOCKS, ERRORS, PROCESSES
 from servegate_action.analysis.tenants import tenant_check
 from servegate_action.config.models import Config
 from servegate_action.records import Absent, DeviceStatic, Recording, Side
 
 # Beginnings of prompts that every server may share by accident: begin-of-text, chat templates, cache blocks.
 CACHED_SLACK_SHARE = 0.05
+SIGHTS = {CLOCKS: "throttling", ERRORS: "memory error", PROCESSES: "foreign process"}
+"""What would spoil a launch: how it is called where it was not read, and where it was."""
 
 
 def validity_checks(config: Config, recording: Recording, evidence: Evidence) -> list[HardCheck]:
@@ -188,21 +191,23 @@ def _listed(kinds: set[str]) -> str:
 
 
 def _telemetry(recording: Recording, evidence: Evidence) -> HardCheck:
-    """Nothing spoiled the accelerator, and on a GPU somebody watched it."""
+    """Nothing spoiled the accelerator, and on a GPU somebody watched it. What was not read is not called good."""
+    launches = [(one.number, launch) for one in evidence.rounds for launch in one.launches]
     findings = [
-        f"round {one.number}, {launch.record.side}: {text}"
-        for one in evidence.rounds
-        for launch in one.launches
+        f"round {number}, {launch.record.side}: {text}"
+        for number, launch in launches
         for text in _spoiled(recording, launch)
     ]
-    return invalid_if(
-        "telemetry",
-        findings,
-        good="no throttling, no memory error, no foreign process was seen"
-        if recording.accelerator == "nvidia"
-        else "a CPU has no counters that would tell",
-        advice="free and cool the accelerator, check that the sampler can reach it, and measure again",
-    )
+    unread = {name for _, launch in launches for name in launch.signals.unread}
+    advice = "free and cool the accelerator, check that the sampler can reach it, and measure again"
+    if recording.accelerator != "nvidia":
+        return invalid_if("telemetry", findings, good="a CPU has no counters that would tell", advice=advice)
+    if not findings and unread == SIGHTS.keys():
+        nothing = f"not read: {', '.join(SIGHTS)}"
+        return HardCheck(name="telemetry", kind="inconclusive", ok=False, detail=nothing, advice=advice)
+    seen = ", ".join(f"no {what}" for name, what in SIGHTS.items() if name not in unread) + " was seen"
+    missing = ", ".join(name for name in SIGHTS if name in unread)
+    return invalid_if("telemetry", findings, good=f"{seen}; not read: {missing}" if missing else seen, advice=advice)
 
 
 def _spoiled(recording: Recording, launch: Launch) -> Sequence[str]:

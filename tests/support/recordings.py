@@ -64,6 +64,7 @@ UUID = "GPU-5d1f0c3a-0000-4000-8000-000000000001"
 RAPL = "cpu-0"
 TICK = S // 2
 BARE_MW = 72_000
+SERVER_PID = 4321
 
 
 @dataclass(frozen=True, slots=True)
@@ -383,6 +384,7 @@ class _Play:
             temperature_c=61,
             throttle_reasons=self.scene.throttle_reasons if busy else 0,
             ecc_uncorrected=0,
+            process_ids=() if power == BARE_MW else (SERVER_PID,),
         )
 
 

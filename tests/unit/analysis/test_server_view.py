@@ -71,8 +71,8 @@ def test_a_miscount_is_more_than_a_stop_token_per_request(name: str, counted: in
 def test_a_reading_that_was_not_answered_is_no_count_of_zero(before: dict[str, float], after: dict[str, float]) -> None:
     """A counter that had reached 5,000 before the cell would otherwise look like 5,000 tokens made in it."""
     names = ("vllm:generation_tokens_total", "vllm:prefix_cache_hits_total")
-    readings = ({**dict.fromkeys(names, 5000.0), **one} if one else {} for one in (before, after))
-    assert view(*readings) == ServerView(None, None, None, None, None, unread=True)
+    first, last = ({**dict.fromkeys(names, 5000.0), **one} if one else {} for one in (before, after))
+    assert view(first, last) == ServerView(None, None, None, None, None, unread=True)
 
 
 def test_a_counter_that_a_server_names_only_after_its_first_use_began_at_0() -> None:

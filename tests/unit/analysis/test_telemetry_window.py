@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from servegate_action.analysis.telemetry_window import TelemetryWindow, window
+from servegate_action.analysis.telemetry_window import TelemetryWindow, unread, window
 from servegate_action.records import Absent, DeviceSample, DeviceStatic, TelemetrySample, TelemetryStatic
 
 S = 1_000_000_000
@@ -291,6 +291,45 @@ def test_known_own_processes_tell_strangers_from_the_start() -> None:
 
 def test_without_process_lists_nothing_is_said_about_strangers() -> None:
     assert read(samples(lambda t: changed(t, process_ids=None))).spoiled == ()
+
+
+@pytest.mark.parametrize(
+    "changes, named",
+    [
+        ({}, ()),
+        ({"throttle_reasons": None}, ("clocks held down",)),
+        ({"ecc_uncorrected": None}, ("memory errors",)),
+        ({"process_ids": None}, ("other processes",)),
+        (
+            {"throttle_reasons": None, "ecc_uncorrected": None, "process_ids": None},
+            ("clocks held down", "memory errors", "other processes"),
+        ),
+    ],
+)
+def test_what_was_never_read_is_named(changes: dict[str, object], named: tuple[str, ...]) -> None:
+    assert unread(static(), samples(lambda t: changed(t, **changes)), start_ns=10 * S, end_ns=50 * S) == named
+
+
+def test_a_counter_that_fails_later_was_not_read_there() -> None:
+    found = samples(lambda t: changed(t, ecc_uncorrected=3 if t < 5 * S else None))
+    assert unread(static(), found, start_ns=10 * S, end_ns=50 * S) == ("memory errors",)
+
+
+def test_one_reading_of_a_slow_counter_beside_a_short_window_will_do() -> None:
+    found = samples(lambda t: changed(t, process_ids=(11,) if t % (5 * S) == 0 else None))
+    assert unread(static(), found, start_ns=11 * S, end_ns=12 * S) == ()
+
+
+def test_one_device_without_a_reading_is_enough_to_say_so() -> None:
+    found = samples(lambda t: [steady(A, t), DeviceSample(uuid=B, throttle_reasons=0, process_ids=())])
+    assert unread(static(device(A), device(B)), found, start_ns=10 * S, end_ns=50 * S) == ("memory errors",)
+
+
+def test_of_instances_the_board_tells_clocks_and_errors_and_each_instance_its_processes() -> None:
+    parts = [device("MIG-1", "instance"), device(A, "board of all instances")]
+    whole = samples(lambda t: [DeviceSample(uuid="MIG-1", process_ids=()), steady(A, t)])
+    assert unread(static(*parts), whole, start_ns=10 * S, end_ns=50 * S) == ()
+    assert unread(static(parts[0]), whole, start_ns=10 * S, end_ns=50 * S) == ("clocks held down", "memory errors")
 
 
 def test_a_cpu_lists_only_the_stacks_own_processes() -> None:

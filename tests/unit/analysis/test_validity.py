@@ -295,6 +295,28 @@ def test_slowed_clocks_make_a_run_invalid() -> None:
     assert "software thermal slowdown" in detail
 
 
+def without(built: Built, **changes: object) -> Built:
+    """The run in which these counters of the candidate's second launch were not read."""
+    old = built.data[CANDIDATE]
+    dark = tuple(
+        one.model_copy(update={"devices": tuple(device.model_copy(update=changes) for device in one.devices)})
+        for one in old.samples
+    )
+    data = {**built.data, CANDIDATE: LaunchData(old.requests, old.telemetry, dark)}
+    return Built(built.config, built.recording, data)
+
+
+def test_what_was_not_read_of_an_accelerator_is_not_said_to_be_good() -> None:
+    built = build(passing())
+    assert found(built)["telemetry"].detail == "no throttling, no memory error, no foreign process was seen"
+    one = found(without(built, ecc_uncorrected=None))["telemetry"]
+    assert one.ok
+    assert one.detail == "no throttling, no foreign process was seen; not read: memory errors"
+    none = found(without(built, throttle_reasons=None, ecc_uncorrected=None, process_ids=None))["telemetry"]
+    assert (none.ok, none.kind) == (False, "inconclusive")
+    assert none.detail == "not read: clocks held down, memory errors, other processes"
+
+
 def test_the_power_limit_is_normal_under_load() -> None:
     assert found(build(passing(throttle_reasons=0x04)))["telemetry"].ok
 
