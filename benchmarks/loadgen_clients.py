@@ -41,7 +41,6 @@ class Client:
     chat: bool
     command: Callable[[Path, str, Point, Path], list[str]]
     read: Callable[[Path], Reported]
-    warmups: int = 0
 
     def installed(self, peers: Path) -> bool:
         """Is its environment there?"""
@@ -189,7 +188,6 @@ CLIENTS = (
         True,
         _vllm,
         _read_vllm,
-        warmups=1,
     ),
     Client("aiperf", "aiperf/bin/aiperf", "pip install aiperf", True, _aiperf, _read_aiperf),
     Client("guidellm", "guidellm/bin/guidellm", "pip install guidellm", True, _guidellm, _read_guidellm),

@@ -241,6 +241,7 @@ def _notes(recording: Recording, evidence: Evidence) -> Iterator[str]:
         yield f"output tokens were counted by {', '.join(sources)}, because the server reports no usage"
     yield from _resent(launches)
     yield from _coalesced(launches)
+    yield from _other_texts(evidence)
 
 
 def _resent(launches: Sequence[Launch]) -> Iterator[str]:
@@ -250,6 +251,19 @@ def _resent(launches: Sequence[Launch]) -> Iterator[str]:
         count = sum(cell.resent for launch in own for cell in launch.metrics.mix.cells.values())
         if count:
             yield f"{side}: {count} requests met a connection that the server had just closed, and were sent again"
+
+
+def _other_texts(evidence: Evidence) -> Iterator[str]:
+    """Answers under load, which the numerics probe never sees. Not gated: batches make kernels round differently."""
+    same: dict[str, list[bool]] = {}
+    for one in evidence.rounds:
+        for name, ours in one.baseline.replayed.items():
+            theirs = one.candidate.replayed.get(name)
+            if theirs is not None and ours.ok and theirs.ok:
+                same.setdefault(ours.cell, []).append(ours.text == theirs.text)
+    for cell, answers in same.items():
+        if not all(answers):
+            yield f"{cell}: {sum(answers) / len(answers):.0%} of {len(answers)} answers under load have the same text on both stacks"
 
 
 def _coalesced(launches: Sequence[Launch]) -> Iterator[str]:

@@ -39,6 +39,7 @@ class Replayed:
     output_tokens: int | None
     source: TokenSource | None
     ok: bool
+    text: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +149,7 @@ def _replayed(request: RequestRecord) -> Replayed:
         output_tokens=request.output_tokens,
         source=request.token_source,
         ok=request.ok,
+        text=request.text_sha256,
     )
 
 

@@ -429,6 +429,23 @@ def test_reads_that_held_several_events_are_noted_per_side() -> None:
     )
 
 
+def test_answers_under_load_that_differ_are_noted_by_cell() -> None:
+    """Every fourth answer of the candidate reads otherwise in one cell; failed requests are no answers."""
+    built = build(passing(rounds=2))
+    data = {}
+    for name, one in built.data.items():
+        mine = [request for request in one.requests if request.phase == "measured" and request.cell == "chat/1"]
+        other = {request.id for request in mine[::4]} if name.endswith("candidate") else set()
+        requests = tuple(
+            request.model_copy(update={"text_sha256": "f" * 64}) if request.id in other else request
+            for request in one.requests
+        )
+        data[name] = LaunchData(requests, one.telemetry, one.samples)
+    (note,) = judge(built.config, built.recording, data).notes
+    assert note.startswith("chat/1: 75% of ")
+    assert note.endswith(" answers under load have the same text on both stacks")
+
+
 def test_the_method_names_looks_level_and_both_error_rates() -> None:
     method = judged(passing()).method
     assert "looked at after 4, 6, 8 rounds" in method
