@@ -15,7 +15,7 @@ from servegate_action.github.comment import Occasion
 from servegate_action.github.event import Event
 from servegate_action.github.outputs import guard_line
 from servegate_action.github.publish import Finished, Options, Published, Where
-from servegate_action.report import EarlierHead, Place, comment, status_line, summary
+from servegate_action.report import EarlierRun, Place, comment, status_line, summary
 from servegate_action.report.wording import Language
 
 
@@ -39,9 +39,7 @@ def verdict(step: Step, judgement: Judgement, *, language: Language, failure: Se
             judgement,
             language=language,
             place=_place(step, occasion.newer_head),
-            earlier=tuple(
-                EarlierHead(head=one.head, verdict=one.verdict, run=str(one.run)) for one in occasion.earlier
-            ),
+            earlier=tuple(EarlierRun(head=one.head, verdict=one.verdict, run=str(one.run)) for one in occasion.earlier),
             max_chars=occasion.max_chars,
         )
 

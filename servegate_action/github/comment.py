@@ -46,8 +46,8 @@ class Marker:
 
 
 @dataclass(frozen=True, slots=True)
-class EarlierHead:
-    """What the comment had said of an earlier head."""
+class EarlierRun:
+    """What the comment had said after an earlier run, of this head or of one before."""
 
     head: str
     verdict: str
@@ -56,10 +56,10 @@ class EarlierHead:
 
 @dataclass(frozen=True, slots=True)
 class Occasion:
-    """What a text is rendered for: how long it may be, what was said of earlier heads, and the head that has overtaken it."""
+    """What a text is rendered for: how long it may be, what was said of earlier runs, and the head that has overtaken it."""
 
     max_chars: int
-    earlier: tuple[EarlierHead, ...] = ()
+    earlier: tuple[EarlierRun, ...] = ()
     newer_head: str | None = None
 
 
@@ -113,7 +113,7 @@ class _Ours:
     id: int
     url: str
     marker: Marker
-    earlier: tuple[EarlierHead, ...]
+    earlier: tuple[EarlierRun, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,30 +319,33 @@ def read_marker(body: str) -> Marker | None:
     return Marker(gate=found["gate"], head=found["head"], run=run, verdict=found["verdict"])
 
 
-def read_earlier(body: str) -> tuple[EarlierHead, ...]:
-    """What the comment keeps of earlier heads, newest first, from its second line and nowhere else."""
+def read_earlier(body: str) -> tuple[EarlierRun, ...]:
+    """What the comment keeps of earlier runs, newest first, from its second line and nowhere else."""
     lines = body.split("\n", maxsplit=2)
     found = _EARLIER.fullmatch(lines[1].strip()) if len(lines) > 1 else None
-    heads: list[EarlierHead] = []
+    heads: list[EarlierRun] = []
     for entry in found["heads"].split() if found else []:
         head, _, rest = entry.partition("=")
         verdict, _, run = rest.partition("@")
         number, _, attempt = run.partition(".")
-        heads.append(EarlierHead(head, verdict, RunId(int(number), int(attempt))))
+        heads.append(EarlierRun(head, verdict, RunId(int(number), int(attempt))))
     return tuple(heads)
 
 
-def _earlier_line(earlier: Sequence[EarlierHead]) -> str:
+def _earlier_line(earlier: Sequence[EarlierRun]) -> str:
     return "<!-- servegate:earlier" + "".join(f" {one.head}={one.verdict}@{one.run}" for one in earlier) + " -->"
 
 
-def _history(best: _Ours | None, mine: Marker) -> tuple[EarlierHead, ...]:
-    """Earlier heads, newest first: what the comment says now goes on top of what it remembers; each head once."""
+def _history(best: _Ours | None, mine: Marker) -> tuple[EarlierRun, ...]:
+    """Earlier runs, newest first: what the comment says now goes on top of what it remembers; each run once.
+
+    Those of the same head too: a change that was measured until it passed should look like one.
+    """
     if best is None:
         return ()
-    told = (EarlierHead(best.marker.head, best.marker.verdict, best.marker.run), *best.earlier)
-    kept: dict[str, EarlierHead] = {}
+    told = (EarlierRun(best.marker.head, best.marker.verdict, best.marker.run), *best.earlier)
+    kept: dict[RunId, EarlierRun] = {}
     for one in told:
-        if one.head != mine.head:
-            kept.setdefault(one.head, one)
+        if one.run != mine.run:
+            kept.setdefault(one.run, one)
     return tuple(kept.values())[:EARLIER_KEPT]

@@ -16,7 +16,7 @@ from servegate_action.report import markdown as md
 from servegate_action.report import view
 from servegate_action.report.escape import code, inline, link
 from servegate_action.report.markdown import Column, Section
-from servegate_action.report.run_sections import EarlierHead
+from servegate_action.report.run_sections import EarlierRun
 from servegate_action.report.sections import moved, sections, value, verdict
 from servegate_action.report.wording import Language, Wording, wording
 
@@ -72,7 +72,7 @@ def comment(
     marker: Marker | None = None,
     language: Language = "en",
     place: Place | None = None,
-    earlier: Sequence[EarlierHead] = (),
+    earlier: Sequence[EarlierRun] = (),
     max_chars: int = COMMENT_CHARS,
 ) -> str:
     """The whole comment, at most `max_chars` characters unless marker, headline and checklist alone are longer."""

@@ -1,4 +1,4 @@
-"""The sections of a comment about the run itself: identity, differences, tokens over time, checks, noise, earlier heads."""
+"""The sections of a comment about the run itself: identity, differences, tokens over time, checks, noise, earlier runs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MOST_EARLIER = 20
 
 
 @dataclass(frozen=True, slots=True)
-class EarlierHead:
+class EarlierRun:
     """What an earlier head of the same change was told."""
 
     head: str
@@ -199,11 +199,11 @@ def _notes(j: Judgement, w: Wording) -> str:
     return md.bullets([*voided, *notes, *policy])
 
 
-# ---------------------------------------------------------------- earlier heads
+# ---------------------------------------------------------------- earlier runs
 
 
-def earlier_heads(earlier: Sequence[EarlierHead], w: Wording) -> tuple[Part, ...]:
-    """What was said about earlier heads, newest first as given."""
+def earlier_runs(earlier: Sequence[EarlierRun], w: Wording) -> tuple[Part, ...]:
+    """What was said about earlier runs, newest first as given."""
     columns = (Column(w.commit), Column(w.verdict), Column(w.run_id))
     rows = [
         [code(view.short(one.head)), inline(one.verdict, max_chars=20), link(one.run, one.url)]

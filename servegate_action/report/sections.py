@@ -13,7 +13,7 @@ from servegate_action.report import cost_section, run_sections, view
 from servegate_action.report import markdown as md
 from servegate_action.report.escape import code, inline
 from servegate_action.report.markdown import Column, Part, Section
-from servegate_action.report.run_sections import EarlierHead
+from servegate_action.report.run_sections import EarlierRun
 from servegate_action.report.wording import Wording
 
 SENTENCE = 600
@@ -21,7 +21,7 @@ CELL = 90
 MOST_ROWS = 400
 
 
-def sections(j: Judgement, w: Wording, earlier: Sequence[EarlierHead] = ()) -> tuple[Section, ...]:
+def sections(j: Judgement, w: Wording, earlier: Sequence[EarlierRun] = ()) -> tuple[Section, ...]:
     """All sections in the order in which they are read; empty ones are left out."""
     made = (
         Section(w.why, (Part(_why(j, w), drop=99), Part(_steps(j, w), drop=90))),
@@ -30,7 +30,7 @@ def sections(j: Judgement, w: Wording, earlier: Sequence[EarlierHead] = ()) -> t
         Section(w.identity, run_sections.identity(j, w)),
         Section(w.over_time, run_sections.trace(j, w)),
         Section(w.method, run_sections.method(j, w)),
-        Section(w.earlier, run_sections.earlier_heads(earlier, w)),
+        Section(w.earlier, run_sections.earlier_runs(earlier, w)),
     )
     full = (Section(one.title, tuple(part for part in one.parts if part.text)) for one in made)
     return tuple(one for one in full if one.parts)

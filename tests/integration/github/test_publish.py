@@ -79,6 +79,22 @@ def test_the_second_head_updates_the_same_comment_and_remembers_the_first(fake: 
     assert f"earlier {HEAD[:7]}" in row.body
 
 
+def test_measuring_the_same_head_until_it_passes_is_seen(fake: FakeGitHub, api: Api) -> None:
+    """Attempts of one run, then another run, all of one commit; a run that writes twice is one run."""
+    for word, run, attempt in (
+        ("REJECT", 100, 1),
+        ("INCONCLUSIVE", 100, 2),
+        ("INCONCLUSIVE", 100, 2),
+        ("PASS", 101, 1),
+    ):
+        publish.publish(finished(word), place=place_at(HEAD, run=run, attempt=attempt), api=api, options=OPTIONS)
+    (row,) = fake.world.of(7)
+    assert [(one.head, one.verdict, str(one.run)) for one in read_earlier(row.body)] == [
+        (HEAD, "inconclusive", "100.2"),
+        (HEAD, "reject", "100.1"),
+    ]
+
+
 def test_our_comment_is_found_on_the_third_page(fake: FakeGitHub, api: Api) -> None:
     for number in range(230):
         fake.world.add_comment(7, f"chatter {number}", author="someone")

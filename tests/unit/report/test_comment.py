@@ -9,7 +9,7 @@ from servegate_action.analysis.judgement import Judgement, Mark, Outcome, Word
 from servegate_action.config.limits import Limit, MetricName
 from servegate_action.github import selfcheck
 from servegate_action.records import Absent, Change
-from servegate_action.report import EarlierHead, Marker, Place, comment, summary
+from servegate_action.report import EarlierRun, Marker, Place, comment, summary
 from servegate_action.report.wording import Language, wording
 from tests.support import judgements, markdown
 from tests.support.hostile import HOSTILE
@@ -121,12 +121,12 @@ def test_links_lead_to_run_and_artifacts() -> None:
     assert "[artifacts](<" in comment(judgements.passed(), place=Place(artifacts_url=url))
 
 
-def test_earlier_heads_are_listed() -> None:
+def test_earlier_runs_are_listed() -> None:
     earlier = [
-        EarlierHead(
+        EarlierRun(
             head="0123456789abcdef", verdict="REJECT", run="12.1", url="https://github.com/acme/serving/actions/runs/12"
         ),
-        EarlierHead(head="fedcba9876543210", verdict="PASS", run="11.1"),
+        EarlierRun(head="fedcba9876543210", verdict="PASS", run="11.1"),
     ]
     table = markdown.tables(comment(judgements.passed(), earlier=earlier))[-1]
     assert table[1] == ["`0123456`", "REJECT", "[12.1](<https://github.com/acme/serving/actions/runs/12>)"]
@@ -342,16 +342,14 @@ def test_a_comment_never_exceeds_its_size_and_never_loses_the_checklist(make: Ma
 
 def test_sections_are_left_out_in_a_fixed_order_and_the_rest_is_named() -> None:
     j = judgements.rejected()
-    earlier = [EarlierHead("a" * 40, "PASS", "1.1")] * 9
+    earlier = [EarlierRun("a" * 40, "PASS", "1.1")] * 9
     whole = comment(j, earlier=earlier)
     kept = [comment(j, max_chars=size, earlier=earlier) for size in range(len(whole), 3000, -500)]
     counts = [text.count("|") for text in kept]
     assert counts == sorted(counts, reverse=True)
     assert "Left out" not in whole
-    assert "Left out to fit GitHub's size limit: Output tok/s over time, Earlier heads." in kept[1]
-    assert "Left out to fit GitHub's size limit: Earlier heads." in comment(
-        j, max_chars=len(whole) - 1, earlier=earlier
-    )
+    assert "Left out to fit GitHub's size limit: Output tok/s over time, Earlier runs." in kept[1]
+    assert "Left out to fit GitHub's size limit: Earlier runs." in comment(j, max_chars=len(whole) - 1, earlier=earlier)
     assert "Every check in full" in kept[-1].partition("Left out")[2]
 
 
@@ -445,7 +443,7 @@ def hostile(text: str) -> Judgement:
     ("text", "language"), list(zip(HOSTILE.values(), itertools.cycle(("en", "es")), strict=False)), ids=HOSTILE.keys()
 )
 def test_no_foreign_text_gets_through(text: str, language: Language) -> None:
-    earlier = [EarlierHead(head=text, verdict=text, run=text, url=text)]
+    earlier = [EarlierRun(head=text, verdict=text, run=text, url=text)]
     place = Place(artifacts_url=text, artifacts_until=text, newer_head=text, directory=text)
     body = comment(hostile(text), language=language, place=place, earlier=earlier)
     assert selfcheck.findings(body, expected=selfcheck.Expected(hosts=frozenset({"evil.example"}))) == []
