@@ -58,9 +58,12 @@ class Server:
         return reply.text if isinstance(reply, client.Answered) and reply.ok else ""
 
 
-def read_back(server: Server, *, engine: Engine) -> ReadBack:
-    """Ask the server. AUTO finds the engine by what it answers; a configured one is asked in its own way only."""
-    models = _entry(server.json("/v1/models"))
+def read_back(server: Server, *, engine: Engine, served_model: str | None = None) -> ReadBack:
+    """Ask the server. AUTO finds the engine by what it answers; a configured one is asked in its own way only.
+
+    Of several models that it lists, the one named `served_model` is meant.
+    """
+    models = _entry(server.json("/v1/models"), served_model)
     asked = {
         Engine.LLAMA_CPP: _llama_cpp,
         Engine.VLLM: _vllm,
@@ -235,10 +238,11 @@ def _tensorrt_llm(server: Server, models: Json) -> ReadBack | None:
 # ---------------------------------------------------------------- small readings
 
 
-def _entry(listed: Json) -> Json:
-    """The first model of `/v1/models`."""
+def _entry(listed: Json, name: str | None) -> Json:
+    """The model of that name in `/v1/models`, else the first."""
     data = listed.get("data")
-    return data[0] if isinstance(data, list) and data and isinstance(data[0], dict) else {}
+    entries = [one for one in data if isinstance(one, dict)] if isinstance(data, list) else []
+    return next((one for one in entries if one.get("id") == name), entries[0] if entries else {})
 
 
 def _object(parent: Json, key: str) -> Json:

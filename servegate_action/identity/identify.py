@@ -69,7 +69,11 @@ class _Files:
 def identify(subject: Subject) -> StackIdentity:
     """Ask the server, read its flags, hash what it serves. Raises CannotMeasure when a file cannot be read."""
     stack = subject.stack
-    read = read_back(Server(subject.base_url, subject.headers), engine=stack.engine)
+    read = read_back(
+        Server(subject.base_url, subject.headers),
+        engine=stack.engine,
+        served_model=stack.served_model or subject.model.name,
+    )
     known = read.engine if read.engine is not Engine.OTHER else stack.engine
     own_entry = stack.container is not None and stack.container.entrypoint is None
     image = stack.container.image if stack.container is not None and own_entry else None

@@ -83,6 +83,16 @@ def test_vllm_is_proven_from_its_files_flags_and_pages(model: Path) -> None:
     assert found.read_back["cache_config_info.cache_dtype"] == "auto"
 
 
+def test_of_several_models_the_one_that_is_asked_for_is_meant(model: Path) -> None:
+    """A server that lists another model first, as one with adapters may."""
+    answers = engines.vllm(str(model))
+    (own,) = answers["/v1/models"]["data"]  # type: ignore[index]
+    answers["/v1/models"] = {"data": ["odd", {**own, "id": "other", "root": "/elsewhere"}, own]}
+    found = look(process(f"vllm serve {model} --max-num-seqs 64"), answers)
+    assert found.model.digest == hash_model(model, cache_dir=None).digest
+    assert found.read_back["v1_models.id"] == "llama"
+
+
 def test_vllm_in_dev_mode_says_its_batch_and_types_itself(model: Path) -> None:
     stack = container("--model /model", f"{model}:/model:ro")
     found = look(stack, engines.vllm_dev("/model", max_num_seqs=128, dtype="torch.float16"))
