@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -28,9 +28,10 @@ from servegate_action.errors import CannotMeasure, RecordingUnreadable, Verifica
 from servegate_action.host import this_host
 from servegate_action.measure import Job, Origin, measure
 from servegate_action.progress import Reporter
-from servegate_action.records import LaunchRecord, LaunchState, Recording, TelemetrySample
+from servegate_action.records import LaunchRecord, LaunchState, Recording, Side, TelemetrySample
 from servegate_action.report import comment, page, summary
 from servegate_action.store import RunDirectory
+from servegate_action.traces import TraceRow
 from servegate_action.workload import LengthFit
 from servegate_action.world import World
 
@@ -65,7 +66,7 @@ def run(order: Order, *, world: World, reporter: Reporter) -> Finished:
     directory = RunDirectory.create(order.output)
     text = configuration.dump(order.config)
     directory.write_text(store.CONFIG, text)
-    if arrivals := _declared_arrivals(order):
+    if arrivals := _declared_arrivals(order.config, order.read_text):
         directory.write_text(store.TRAFFIC, "".join(f"{seconds!r}\n" for seconds in arrivals))
     failure = None
     try:
@@ -88,10 +89,42 @@ def conclude(directory: RunDirectory) -> Judgement:
     return judgement
 
 
-def judge(directory: RunDirectory) -> Judgement:
-    """The judgement that follows from the files; nothing is written."""
-    arrivals = _arrivals(directory)
-    return checklist.judge(configuration_of(directory), directory.recording(), data_of(directory), arrivals_s=arrivals)
+def judge(directory: RunDirectory, *, read_text: Callable[[str], str] | None = None) -> Judgement:
+    """The judgement that follows from the files; nothing is written.
+
+    Refused when the recording's plan is not the configuration's. With `read_text`, which gives the files that the policy names
+    (traces), the plan and the priced traffic are held against those as well: for a directory that somebody else wrote.
+    """
+    config, recording, arrivals = configuration_of(directory), directory.recording(), _arrivals(directory)
+    misfits = _misfits(config, recording, _trace_of(config, read_text) if read_text else None)
+    if read_text is not None and arrivals != _declared_arrivals(config, read_text):
+        misfits = (*misfits, f"{store.TRAFFIC} is not the traffic that the configuration names")
+    if misfits:
+        raise RecordingUnreadable(
+            "the plan in the recording is not the one that its configuration declares",
+            why="; ".join(misfits),
+            next_step=f"a file of the run directory was changed, or {store.CONFIG} is another run's: measure again",
+        )
+    return checklist.judge(config, recording, data_of(directory), arrivals_s=arrivals)
+
+
+def _misfits(config: Config, recording: Recording, trace: Sequence[TraceRow] | None) -> tuple[str, ...]:
+    """What a verdict hangs on and a recording only repeats: cells, looks, order of launches, API, the gate's name."""
+    plan, looks = recording.plan, config.rounds.looks
+    order = tuple(workload.round_order(number) for number in range(1, looks[-1] + 1))
+    api = config.workload.api if recording.dialect is None else recording.dialect.api
+    repeated = (
+        ("gate", recording.gate, config.gate),
+        ("api", api, config.workload.api),
+        ("looks after rounds", plan.looks, looks),
+        ("order of launches", _listed(plan.order), _listed(order)),
+    )
+    found = (f"{what} {said}, declared {declared}" for what, said, declared in repeated if said != declared)
+    return (*found, *workload.undeclared(config.workload, plan.cells, trace=trace))
+
+
+def _listed(order: tuple[tuple[Side, Side], ...]) -> str:
+    return ", ".join(f"{first} {second}" for first, second in order)
 
 
 def rendered(judgement: Judgement, *, language: Language) -> dict[str, str]:
@@ -168,19 +201,21 @@ def local_origin(world: World, *, notes: tuple[str, ...] = ()) -> Origin:
 # ---------------------------------------------------------------- from an order to a job
 
 
-def _declared_arrivals(order: Order) -> tuple[float, ...]:
-    traffic = order.config.cost.traffic if order.config.cost else None
+def _declared_arrivals(config: Config, read_text: Callable[[str], str]) -> tuple[float, ...]:
+    traffic = config.cost.traffic if config.cost else None
     if traffic is None or traffic.trace is None:
         return ()
-    rows = traces.parse_trace(order.read_text(traffic.trace), name=traffic.trace)
+    rows = traces.parse_trace(read_text(traffic.trace), name=traffic.trace)
     return tuple(row.t_ns / 1e9 for row in rows)
 
 
+def _trace_of(config: Config, read_text: Callable[[str], str]) -> tuple[TraceRow, ...] | None:
+    trace = config.workload.trace
+    return traces.parse_trace(read_text(trace.path), name=trace.path) if trace else None
+
+
 def _job(order: Order, directory: RunDirectory, config_text: str, world: World, reporter: Reporter) -> Job:
-    declared = order.config.workload
-    trace = (
-        traces.parse_trace(order.read_text(declared.trace.path), name=declared.trace.path) if declared.trace else None
-    )
+    declared, trace = order.config.workload, _trace_of(order.config, order.read_text)
 
     def plan(fit: LengthFit) -> workload.Workload:
         return workload.build(declared, fit=fit, trace=trace)

@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 
 from servegate_action import __version__, gate, launch
-from servegate_action.action.policy import Gated, base_policy, gated, same_policy
+from servegate_action.action.policy import BasePolicy, Gated, base_policy, gated, same_policy
 from servegate_action.action.publishing import (
     announce,
     names_rejected,
@@ -25,7 +25,6 @@ from servegate_action.action.publishing import (
 )
 from servegate_action.action.step import Step
 from servegate_action.analysis.judgement import Judgement
-from servegate_action.config.models import Config
 from servegate_action.errors import Cancelled, CannotMeasure, ExitCode, RecordingUnreadable, ServegateError, UsageError
 from servegate_action.github import artifact, checkout, commands, publish, pulls
 from servegate_action.github.api import Refused
@@ -164,11 +163,12 @@ def _publish(step: Step) -> int:
     if step.api is None:
         raise UsageError("publishing needs a token", next_step="set the input github-token")
     event = pulls.resolve(step.event(), api=step.api)
-    base = base_policy(step, event)
+    policy = base_policy(step, event)
+    base = policy.config
     where = place_of(step, event, gate=base.gate, context=base.status_context)
     options = options_of(base)
     try:
-        judgement, failure = _believed(step, event, base)
+        judgement, failure = _believed(step, event, policy)
     except ServegateError as error:
         published = announce(step, nothing(error, gate=base.gate), where=where, options=options)
         report_outputs(step, word="", rejected=(), published=published)
@@ -183,7 +183,7 @@ def _publish(step: Step) -> int:
     return judgement.word.exit_code
 
 
-def _believed(step: Step, event: Event, base: Config) -> tuple[Judgement, CannotMeasure | None]:
+def _believed(step: Step, event: Event, policy: BasePolicy) -> tuple[Judgement, CannotMeasure | None]:
     """The judgement that follows from the artifact, once it is about this commit and by this policy."""
     artifact.admit(step.root)
     directory = RunDirectory(step.root)
@@ -194,13 +194,13 @@ def _believed(step: Step, event: Event, base: Config) -> tuple[Judgement, Cannot
             why="the job that measured ran the pull request's code, and may have written anything",
             next_step="look at that job before anything else; nothing was published",
         )
-    if not same_policy(base, gate.configuration_of(directory)):
+    if not same_policy(policy.config, gate.configuration_of(directory)):
         raise RecordingUnreadable(
             "the artifact was not measured by the policy of the base commit",
-            why="workload, limits, prices or baseline differ from the base's configuration",
+            why="workload, limits, prices, baseline, or what only the base may say of the candidate, differ from the base's",
             next_step="nothing was published; measure again with servegate's own `measure` mode",
         )
-    return gate.judge(directory), gate.failure_of(directory)
+    return gate.judge(directory, read_text=policy.read_text), gate.failure_of(directory)
 
 
 def _resolved(step: Step, event: Event) -> Event:
@@ -236,7 +236,7 @@ def _command(step: Step) -> int:
 def _announce_command(step: Step, event: Event) -> None:
     """Pending, so that people see that it runs. No state is left for this job's post step: another job finishes it."""
     try:
-        config = base_policy(step, event)
+        config = base_policy(step, event).config
     except ServegateError as error:
         step.job_log.warning("The status does not show yet that the gate is at work", str(error))
         return

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 from servegate_action.action import baseline
 from servegate_action.action.step import Step
@@ -55,13 +56,6 @@ def gated(step: Step, event: Event) -> Gated:
     change = _change(step, event, base.commit, f"the base commit {base.commit[:7]}")
     change = change.model_copy(update={"policy_edits": merged.edits})
 
-    def read_text(path: str) -> str:
-        at_base = fetch([path], ref=base.commit, sources=sources).files
-        text = next(iter(at_base.values()))
-        if text is None:
-            raise UsageError(f"{path} does not exist at the base commit {base.commit[:7]}, and the policy names it")
-        return _decoded(text, path)
-
     theirs = baseline.notes(
         merged.config.stacks.baseline,
         base=base.commit,
@@ -69,10 +63,18 @@ def gated(step: Step, event: Event) -> Gated:
         environment=step.world.environment,
     )
     claims = tuple(f"the candidate now says of itself: {claim}" for claim in merged.claims)
-    found = Gated(merged.config, change, read_text, claims)
+    found = Gated(merged.config, change, partial(_text_at, base.commit, sources), claims)
     for note in (merged.held, *theirs):
         found = found.with_note(note)
     return _with_inputs(step, found)
+
+
+def _text_at(commit: str, sources: Sources, path: str) -> str:
+    """A file that the policy names, as it is at the base."""
+    text = next(iter(fetch([path], ref=commit, sources=sources).files.values()))
+    if text is None:
+        raise UsageError(f"{path} does not exist at the base commit {commit[:7]}, and the policy names it")
+    return _decoded(text, path)
 
 
 def _with_inputs(step: Step, found: Gated) -> Gated:
@@ -119,14 +121,23 @@ def _decoded(content: bytes, name: str) -> str:
         raise UsageError(f"{name} at the base commit is not UTF-8: {error}") from None
 
 
-def base_policy(step: Step, event: Event) -> Config:
+@dataclass(frozen=True, slots=True)
+class BasePolicy:
+    """The base's configuration, and where the files that it names are read."""
+
+    config: Config
+    read_text: Callable[[str], str]
+
+
+def base_policy(step: Step, event: Event) -> BasePolicy:
     """The base's whole configuration, as the server has it: for jobs that check out nothing. Inputs count, as always.
 
     Raises UsageError when the base has no gate yet: there is then nothing that a change could be held against.
     """
     ref = event.policy_ref or event.sha or step.job.sha
     name = step.inputs.config
-    base = fetch([name], ref=ref, sources=Sources(api=step.api))
+    sources = Sources(api=step.api)
+    base = fetch([name], ref=ref, sources=sources)
     content = base.files[name]
     if content is None:
         raise UsageError(
@@ -135,8 +146,8 @@ def base_policy(step: Step, event: Event) -> Config:
             next_step="merge the configuration first; or measure this change with mode `run` on a branch of the repository",
         )
     config = load(_decoded(content, name), file=f"{name} (base)")
-    found = Gated(config, _change(step, event, base.commit, ""), lambda path: _workspace_text(step, path))
-    return _with_inputs(step, found).config
+    found = Gated(config, _change(step, event, base.commit, ""), partial(_text_at, base.commit, sources))
+    return BasePolicy(_with_inputs(step, found).config, found.read_text)
 
 
 def same_policy(expected: Config, measured: Config) -> bool:

@@ -13,6 +13,7 @@ from markdown_it import MarkdownIt
 from servegate_action import gate, store
 from servegate_action.analysis.judgement import Word
 from servegate_action.errors import CannotMeasure, ExitCode, RecordingUnreadable, VerificationFailed
+from servegate_action.records import Plan
 from servegate_action.store import RunDirectory
 from tests.support import recordings, run_directories
 from tests.support.recordings import Scene
@@ -117,6 +118,47 @@ def test_judge_refuses_a_recording_that_was_changed_after_the_manifest(passed: R
     flipped(passed.root / "rounds/01-baseline/requests.jsonl.gz")
     with pytest.raises(VerificationFailed, match="rounds/01-baseline/requests"):
         gate.judge_again(passed)
+
+
+def cell_less(plan: Plan) -> dict[str, object]:
+    return {"cells": plan.cells[:-1]}
+
+
+def cell_lighter(plan: Plan) -> dict[str, object]:
+    return {"cells": (*plan.cells[:-1], plan.cells[-1].model_copy(update={"weight": 0.01}))}
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        (cell_less, "long/2"),
+        (cell_lighter, "weight"),
+        (lambda plan: {"looks": (4,)}, "rounds"),
+        (lambda plan: {"order": (plan.order[0],) * len(plan.order)}, "order"),
+    ],
+    ids=["a cell less", "a lighter cell", "other looks", "no alternation"],
+)
+def test_a_plan_that_its_configuration_does_not_declare_is_not_judged(
+    changed: Callable[[Plan], dict[str, object]], says: str, passed: RunDirectory
+) -> None:
+    recording = passed.recording()
+    plan = recording.plan.model_copy(update=changed(recording.plan))
+    passed.write_recording(recording.model_copy(update={"plan": plan}))
+    passed.write_manifest("0")
+    for ask in (gate.judge, gate.judge_again, gate.verify):
+        with pytest.raises(RecordingUnreadable, match=r"the plan in the recording") as caught:
+            ask(passed)
+        assert says in caught.value.why
+
+
+def test_a_recording_of_another_gate_or_by_another_api_is_not_judged(passed: RunDirectory) -> None:
+    recording = passed.recording()
+    assert recording.dialect is not None
+    chat = recording.dialect.model_copy(update={"api": "chat"})
+    for changes in ({"gate": "another"}, {"dialect": chat}):
+        passed.write_recording(recording.model_copy(update=changes))
+        with pytest.raises(RecordingUnreadable, match=r"the plan in the recording"):
+            gate.judge(passed)
 
 
 def test_judge_repairs_what_follows_from_the_recording(passed: RunDirectory) -> None:

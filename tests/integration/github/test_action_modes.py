@@ -5,22 +5,24 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
 from servegate_action import action, gate, store
+from servegate_action.config.cost import Traffic
 from servegate_action.config.load import dump
 from servegate_action.config.models import Config
 from servegate_action.config.stacks import Stack
+from servegate_action.config.workload import Trace, Workload
 from servegate_action.errors import ExitCode
 from servegate_action.records import Change
 from servegate_action.store import RunDirectory
 from servegate_action.world import World as Outside
 from tests.integration.test_run_directory import record
-from tests.support import recordings
+from tests.support import recordings, run_directories
 from tests.support.fake_github import FakeGitHub, sha
 
 HEAD, BASE = sha("head7"), sha("base")
@@ -157,6 +159,23 @@ def _change(**facts: object) -> Change:
     return Change.model_validate(known | facts)
 
 
+def _without_the_slow_cell(job: Job) -> RunDirectory:
+    """A run that rejects because of one cell, with that cell taken out of the plan and out of every launch."""
+    directory = record(recordings.rejecting(), job.folder / "servegate-report")
+    told = directory.recording()
+    plan = told.plan.model_copy(update={"cells": tuple(cell for cell in told.plan.cells if cell.id != "long/2")})
+    launches = []
+    for launch in told.launches:
+        cells = tuple(cell for cell in launch.cells if cell.cell != "long/2")
+        launches.append(launch.model_copy(update={"cells": cells}))
+        files = directory.launch(launch.directory)
+        kept = [request for request in directory.data(launch).requests if request.cell != "long/2"]
+        files.requests.unlink()
+        directory.append_requests(files, kept)
+    directory.write_recording(told.model_copy(update={"plan": plan, "launches": tuple(launches), "change": _change()}))
+    return directory
+
+
 def _spoil_link(root: Path) -> None:
     (root / "rounds" / "more").symlink_to("/etc")
 
@@ -174,6 +193,7 @@ HOSTILE: dict[str, Callable[[Job], object]] = {
     "launches that only the change calls fixed": lambda job: job.evidence(configure=_fixed),
     "a pool that only the change names": lambda job: job.evidence(configure=_pooled),
     "another gate": lambda job: job.evidence(configure=_other_gate),
+    "a cell less than the base declares": _without_the_slow_cell,
     "another commit": lambda job: job.evidence(change=_change(head_sha=sha("other"))),
     "another repository": lambda job: job.evidence(change=_change(repository="mallory/repo")),
     "a link to the machine": lambda job: _spoil_link(job.evidence().root),
@@ -189,6 +209,13 @@ def test_a_candidate_that_is_an_endpoint_without_fixed_launches_is_no_forgery(jo
     assert job.statuses() == [(CONTEXT, "failure")]
 
 
+def test_the_reason_for_a_forged_plan_is_given(job: Job) -> None:
+    _without_the_slow_cell(job)
+    job.run("publish", "workflow_run", after())
+    assert "the plan in the recording is not the one that its configuration declares" in job.log
+    assert "long/2" in job.log
+
+
 @pytest.mark.parametrize("spoil", HOSTILE.values(), ids=list(HOSTILE))
 def test_a_hostile_artifact_becomes_an_error_and_nothing_else(job: Job, spoil: Callable[[Job], object]) -> None:
     spoil(job)
@@ -196,6 +223,66 @@ def test_a_hostile_artifact_becomes_an_error_and_nothing_else(job: Job, spoil: C
     assert code not in (ExitCode.PASS, ExitCode.REJECT)
     assert job.statuses() == [(CONTEXT, "error")]
     assert "PASS" not in job.output()
+
+
+# ---------------------------------------------------------------- files that the policy names
+
+
+def _lines(*, count: int, every_ms: int) -> str:
+    rows = [{"timestamp": every_ms * index, "input_length": 512, "output_length": 32} for index in range(count)]
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+def replayed(job: Job, *, at_base: str) -> None:
+    """A run that replayed a trace of 100 requests, two a second; and the trace as the base has it."""
+    cell = recordings.SceneCell("trace", None, rate=2.0, requests=100)
+    built = recordings.build(recordings.passing(cells=(cell,)))
+    trace = Trace(path="traces/day.jsonl", warmup_requests=2)
+    config = built.config.model_copy(update={"workload": Workload(seed=11, trace=trace)})
+    directory = run_directories.record(replace(built, config=config), job.folder / "servegate-report")
+    directory.write_recording(directory.recording().model_copy(update={"change": _change()}))
+    status = config.github.model_copy(update={"comment": "never", "status": CONTEXT})
+    base = config.model_copy(update={"github": status})
+    job.fake.world.files = {BASE: {".servegate.yml": dump(base), "traces/day.jsonl": at_base}}
+
+
+@pytest.mark.parametrize(
+    ("count", "every_ms", "honest"),
+    [(100, 500, True), (200, 500, False), (100, 50, False)],
+    ids=["it", "longer", "denser"],
+)
+def test_a_replayed_trace_is_the_one_at_the_base(job: Job, count: int, every_ms: int, honest: bool) -> None:
+    replayed(job, at_base=_lines(count=count, every_ms=every_ms))
+    code = job.run("publish", "workflow_run", after())
+    assert ("the plan in the recording" in job.log) is not honest
+    assert (code == ExitCode.USAGE) is not honest
+    assert (job.statuses() == [(CONTEXT, "error")]) is not honest
+
+
+def priced_by_a_day(config: Config) -> Config:
+    assert config.cost is not None
+    traffic = Traffic(trace="traces/day.jsonl")
+    return config.model_copy(update={"cost": config.cost.model_copy(update={"traffic": traffic})})
+
+
+@pytest.mark.parametrize(("every_ms", "honest"), [(60_000, True), (30_000, False)])
+def test_the_day_that_the_money_is_computed_for_is_the_one_at_the_base(job: Job, every_ms: int, honest: bool) -> None:
+    directory = job.evidence(configure=priced_by_a_day)
+    directory.write_text(store.TRAFFIC, "".join(f"{60.0 * minute!r}\n" for minute in range(1440)))
+    base = priced_by_a_day(gate.configuration_of(directory))
+    status = base.github.model_copy(update={"comment": "never", "status": CONTEXT})
+    day = _lines(count=1440, every_ms=every_ms)
+    files = {".servegate.yml": dump(base.model_copy(update={"github": status})), "traces/day.jsonl": day}
+    job.fake.world.files = {BASE: files}
+    code = job.run("publish", "workflow_run", after())
+    assert ("traffic.txt" in job.log) is not honest
+    assert (code == ExitCode.USAGE) is not honest
+
+
+def test_a_day_that_the_policy_does_not_name_is_refused(job: Job) -> None:
+    job.evidence().write_text(store.TRAFFIC, "0.0\n60.0\n")
+    assert job.run("publish", "workflow_run", after()) == ExitCode.USAGE
+    assert job.statuses() == [(CONTEXT, "error")]
 
 
 def test_the_number_of_another_pull_request_publishes_nothing(job: Job) -> None:
