@@ -212,6 +212,12 @@ class TelemetrySample(Record):
     t_ns: Nanoseconds
     devices: tuple[DeviceSample, ...]
     error: str | None = None
+    others: tuple[DeviceSample, ...] | None = Field(
+        default=None, description="visible GPUs that the stack is not declared to hold: memory and processes only"
+    )
+    stack_processes: tuple[int, ...] | None = Field(
+        default=None, description="the stack's own host pids, when they are news and the sampler sees the host's pids"
+    )
 
 
 # ---------------------------------------------------------------- identity

@@ -15,7 +15,7 @@ from itertools import accumulate
 from servegate_action.analysis.client_trouble import client_trouble
 from servegate_action.analysis.metrics import LaunchData, LaunchMetrics, launch_metrics
 from servegate_action.analysis.server_view import ServerView, client_mean_ttft_ms, server_view
-from servegate_action.analysis.signals import LaunchSignals, devices_used, launch_signals
+from servegate_action.analysis.signals import LaunchSignals, launch_signals
 from servegate_action.config.models import Config
 from servegate_action.records import (
     Absent,
@@ -55,7 +55,6 @@ class Launch:
     metrics: LaunchMetrics
     signals: LaunchSignals
     telemetry: TelemetryStatic | Absent
-    devices_used: int | None
     replayed: Mapping[str, Replayed]
     cached_share: Mapping[str, float]
     server: Mapping[str, ServerView]
@@ -124,7 +123,6 @@ def reduce_launch(config: Config, recording: Recording, record: LaunchRecord, da
         metrics=launch_metrics(record, data.requests, plan=recording.plan.cells, slo=config.slo, gpus=gpus),
         signals=launch_signals(record, data, recording.floor),
         telemetry=data.telemetry,
-        devices_used=devices_used(data.samples, recording.floor),
         replayed={request.id: _replayed(request) for request in measured},
         cached_share={cell: max(_cached_share(own), _seen_cached(server, cell)) for cell, own in counted.items()},
         server=server,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from servegate_action.analysis.metrics import LaunchData, LaunchMetrics, MaybeFloat
 from servegate_action.analysis.telemetry_window import TelemetryWindow, nothing_seen, unread, window
 from servegate_action.analysis.tenants import tenants
-from servegate_action.records import Absent, LaunchRecord, TelemetrySample
+from servegate_action.records import Absent, DeviceSample, LaunchRecord, TelemetrySample
 
 # Less than a CUDA context with nothing in it, more than what a driver moves by itself.
 USED_BYTES = 256 << 20
@@ -37,6 +37,7 @@ class LaunchSignals:
     spoiled: tuple[str, ...]
     unwatched: tuple[str, ...]
     unread: tuple[str, ...]
+    gpus: GpuUse
     notes: tuple[str, ...]
 
 
@@ -49,20 +50,81 @@ def bare_power_w(floor: TelemetrySample | None) -> MaybeFloat:
     return sum(readings) / 1000.0
 
 
-def devices_used(samples: Sequence[TelemetrySample], floor: TelemetrySample | None) -> int | None:
-    """On how many accelerators memory rose above the bare floor while the stack ran; None where memory was not read."""
-    bare = {one.uuid: one.memory_bytes for one in floor.devices if one.memory_bytes is not None} if floor else {}
-    peak: dict[str, int] = {}
-    for sample in samples:
-        for device in sample.devices:
-            if device.memory_bytes is not None and device.uuid in bare:
-                peak[device.uuid] = max(peak.get(device.uuid, 0), device.memory_bytes)
-    return sum(most - bare[uuid] > USED_BYTES for uuid, most in peak.items()) if peak else None
+@dataclass(frozen=True, slots=True)
+class GpuUse:
+    """Which GPUs one launch used. UUIDs, except `used`: on how many of the watched ones memory rose.
+
+    `unread`: nothing tells of one of them. `undeclared`: GPUs that are not the stack's, and its process was there. `untold`:
+    such GPUs on which something happened, or that could not be read, and nobody can say whose doing it was.
+    """
+
+    used: int
+    unread: bool
+    undeclared: tuple[str, ...]
+    untold: tuple[str, ...]
+
+
+def gpu_use(record: LaunchRecord, data: LaunchData, floor: TelemetrySample | None) -> GpuUse:
+    """Who used what, from the request to start on. Memory above the bare floor, and processes that were not there before."""
+    start = record.cold_start.requested_ns if record.cold_start is not None else 0
+    samples = [sample for sample in data.samples if sample.t_ns >= start]
+    bare = {} if floor is None else {device.uuid: device for device in (*floor.devices, *(floor.others or ()))}
+    seen = [_used(_presence([one.devices for one in samples], uuid, bare)) for uuid in _watched(data, samples)]
+    told = {pid for sample in samples for pid in sample.stack_processes or ()}
+    beside = [_presence([one.others or () for one in samples], uuid, bare) for uuid in _beside(samples)]
+    known = told | {pid for sample in samples for device in sample.devices for pid in device.process_ids or ()}
+    undeclared = tuple(one.uuid for one in beside if one.came & known)
+    return GpuUse(
+        used=sum(one is True for one in seen),
+        unread=not seen or None in seen,
+        undeclared=undeclared,
+        untold=tuple(
+            one.uuid
+            for one in beside
+            if one.uuid not in undeclared and one.rose is not False and not (told and one.listed)
+        ),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Presence:
+    """One GPU during a launch. `rose`: its memory did; None where it was not read. `came`: processes not there before."""
+
+    uuid: str
+    rose: bool | None
+    listed: bool
+    came: frozenset[int]
+
+
+def _presence(moments: Sequence[Sequence[DeviceSample]], uuid: str, bare: Mapping[str, DeviceSample]) -> _Presence:
+    own = [device for devices in moments for device in devices if device.uuid == uuid]
+    memory = [device.memory_bytes for device in own if device.memory_bytes is not None]
+    listed = {pid for device in own for pid in device.process_ids or ()}
+    before = bare.get(uuid, DeviceSample(uuid=uuid))
+    rose = max(memory) - before.memory_bytes > USED_BYTES if memory and before.memory_bytes is not None else None
+    return _Presence(uuid, rose, bool(listed), frozenset(listed) - frozenset(before.process_ids or ()))
+
+
+def _used(one: _Presence) -> bool | None:
+    """By its memory; where that was not read, by a process that came. No process proves nothing: lists may be empty."""
+    return one.rose if one.rose is not None else True if one.came else None
+
+
+def _watched(data: LaunchData, samples: Sequence[TelemetrySample]) -> list[str]:
+    """The devices that compute: a MIG board carries power, and no memory of its own."""
+    facts = () if isinstance(data.telemetry, Absent) else data.telemetry.devices
+    boards = {device.uuid for device in facts if str(device.mig).startswith("board")}
+    found = dict.fromkeys(device.uuid for sample in samples for device in sample.devices)
+    return [uuid for uuid in found if uuid not in boards]
+
+
+def _beside(samples: Sequence[TelemetrySample]) -> list[str]:
+    return list(dict.fromkeys(device.uuid for sample in samples for device in sample.others or ()))
 
 
 def launch_signals(record: LaunchRecord, data: LaunchData, floor: TelemetrySample | None) -> LaunchSignals:
     """The windows of one launch: before it, cold start, idle block, and the steady part of each cell."""
-    loading = _loading(record, data)
+    loading, gpus = _loading(record, data), gpu_use(record, data, floor)
     cells = {run.cell: _read(data, run.steady_start_ns, run.steady_end_ns) for run in record.cells}
     in_cells = [f"{name}: {text}" for name, one in cells.items() for text in one.spoiled]
     nothing = Absent(absent="no cell was measured")
@@ -78,12 +140,20 @@ def launch_signals(record: LaunchRecord, data: LaunchData, floor: TelemetrySampl
         spoiled=(*_occupied(record, data, floor), *dict.fromkeys(in_cells)),
         unwatched=tuple(name for name, one in cells.items() if not one.samples),
         unread=_unread(record, data),
-        notes=tuple(dict.fromkeys(text for one in cells.values() for text in one.notes)),
+        gpus=gpus,
+        notes=(*dict.fromkeys(text for one in cells.values() for text in one.notes), *_untold(record, gpus)),
     )
 
 
 def _read(data: LaunchData, start_ns: int, end_ns: int) -> TelemetryWindow:
     return window(data.telemetry, data.samples, start_ns=start_ns, end_ns=end_ns)
+
+
+def _untold(record: LaunchRecord, gpus: GpuUse) -> list[str]:
+    return [
+        f"whether the {record.side} used {uuid}, which it is not declared to hold, cannot be told"
+        for uuid in gpus.untold
+    ]
 
 
 def _unread(record: LaunchRecord, data: LaunchData) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from servegate_action.analysis.client_check import certificate_check, client_che
 from servegate_action.analysis.findings import invalid_if
 from servegate_action.analysis.judgement import HardCheck
 from servegate_action.analysis.rounds import Evidence, Launch, Replayed, Round
+from servegate_action.analysis.signals import GpuUse
 from servegate_action.analysis.telemetry_window import CLOCKS, ERRORS, PROCESSES
 from servegate_action.analysis.tenants import tenant_check
 from servegate_action.config.models import Config
@@ -145,19 +146,44 @@ def _hardware(config: Config, evidence: Evidence) -> list[HardCheck]:
 
 
 def _held(config: Config, recording: Recording, evidence: Evidence) -> list[HardCheck]:
-    """No stack used more GPUs than it is said to hold: tokens per GPU-hour and money are per GPU held."""
-    seen = {side: [launch.devices_used or 0 for launch in evidence.of(side)] for side in Side}
-    if recording.accelerator != "nvidia" or not any(any(counts) for counts in seen.values()):
+    """No stack used more GPUs than it is said to hold, or others: tokens per GPU-hour and money are per GPU held.
+
+    A stack that already ran is in the bare floor itself, so that nothing rises above it.
+    """
+    sides = [side for side in Side if config.stacks.of(side).endpoint is None]
+    if recording.accelerator != "nvidia" or not sides:
         return []
-    most = {side: max(counts) for side, counts in seen.items()}
-    held = {side: config.stacks.of(side).gpu_count for side in Side}
-    findings = [
-        f"the {side} used {most[side]} GPUs and is declared to hold {held[side]}"
-        for side in Side
-        if most[side] > held[side]
-    ]
-    good = f"GPUs used: {most[Side.BASELINE]} by the baseline, {most[Side.CANDIDATE]} by the candidate, as declared"
-    return [invalid_if("gpus_held", findings, good=good, advice="declare gpu_count, the GPUs that the stack holds")]
+    use = {side: [launch.signals.gpus for launch in evidence.of(side)] for side in sides}
+    findings = [text for side in sides for text in _not_held(config, side, use[side])]
+    text = f"GPUs used: {', '.join(_count(side, use[side]) for side in sides)}"
+    if not findings and any(one.unread or _elsewhere(one) for side in sides for one in use[side]):
+        advice = (
+            "let the sampler read memory and processes of all the machine's GPUs, and name the stack's in gpu_uuids"
+        )
+        return [HardCheck(name="gpus_held", kind="inconclusive", ok=False, detail=text, advice=advice)]
+    advice = "declare gpu_count, the GPUs that the stack holds, and gpu_uuids, which ones"
+    return [invalid_if("gpus_held", findings, good=f"{text}, none more than declared", advice=advice)]
+
+
+def _not_held(config: Config, side: Side, use: Sequence[GpuUse]) -> Iterable[str]:
+    most, held = max(one.used for one in use), config.stacks.of(side).gpu_count
+    if most > held:
+        yield f"the {side} used {most} GPUs and is declared to hold {held}"
+    for uuid in sorted({uuid for one in use for uuid in one.undeclared}):
+        yield f"the {side} had a process on {uuid}, which it is not declared to hold"
+
+
+def _count(side: Side, use: Sequence[GpuUse]) -> str:
+    if any(one.unread for one in use):
+        return f"not read for the {side}"
+    if any(map(_elsewhere, use)):
+        return f"none of its own by the {side}, and whether it used another one cannot be told"
+    return f"{max(one.used for one in use)} by the {side}"
+
+
+def _elsewhere(use: GpuUse) -> bool:
+    """None of its own GPUs was used, and something happened on another one."""
+    return bool(use.untold) and not use.used
 
 
 def _kinds(evidence: Evidence, side: Side) -> set[str]:

@@ -99,9 +99,9 @@ def _open(kind: str, uuids: tuple[str, ...]) -> Backend:
         from servegate_action.telemetry.cpu import CpuBackend
 
         return CpuBackend()
-    from servegate_action.telemetry.nvml import NvmlBackend
+    from servegate_action.telemetry.nvml import NvmlBackend, sees_host_pids
 
-    return NvmlBackend(uuids)
+    return NvmlBackend(uuids, host_pids=sees_host_pids())
 
 
 class Emitter:

@@ -22,7 +22,7 @@ class Backend(Protocol):
         """All devices now. `tick` counts from 0; slow counters are read on some ticks only."""
 
     def follow(self, roots: Sequence[int]) -> None:
-        """From now on the stack is these processes and their descendants (CPU only; others ignore it)."""
+        """From now on the stack is these processes. A CPU finds their descendants; a GPU writes down the ids that it is told."""
 
     def close(self) -> None:
         """Give back whatever was opened."""

@@ -150,7 +150,7 @@ class RemoteChild:
                     self._said.put(line.decode(errors="replace"))
 
     def send(self, line: str) -> None:
-        """It is detached and hears nothing: a GPU is sampled as a whole, so there is nothing to say."""
+        """It is detached and hears nothing: the stack's process ids here would not be those that NVML gives, anyway."""
 
     def events(self, timeout_s: float) -> list[str]:
         """What came since the last call."""

@@ -4,7 +4,11 @@ Which counters exist is tried once when the backend is opened. Energy is the boa
 loaded); power is field 186 (`NVML_FI_DEV_POWER_INSTANT`) where there is one, else `nvmlDeviceGetPowerUsage`, which some
 GPUs average over a second; utilization is GPM's SM_UTIL on Hopper and newer when *every* device has it, else
 `nvmlDeviceGetUtilizationRates().gpu`. Memory is the v2 call, because v1's `used` contains the driver's reserve.
-Process ids are those of the host, even inside a container: they are never compared with ids of this namespace.
+Process ids are those of the host, even inside a container: they are never compared with ids of another namespace.
+
+GPUs that are visible and were not asked for are looked at, too, memory and processes only: a stack may take more than it
+is declared to hold. Who uses them is thought's business; one of them that is lost ends nothing. The stack's
+own processes are written beside them only where this process sees the pids of the host.
 
 On MIG, power and energy belong to the whole board: they are absent unless the instances listed fill the board, in which
 case the board is one more device that carries them. This module refuses to change any setting of a GPU.
@@ -12,14 +16,17 @@ case the board is one more device that carries them. This module refuses to chan
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pynvml
 
+from servegate_action.errors import AcceleratorLost
 from servegate_action.records import Absent, DeviceSample, MaybeStr, TelemetrySample, TelemetryStatic
 from servegate_action.telemetry.nvml_calls import attempt, field_milliwatts, process_ids, uncorrected_errors
-from servegate_action.telemetry.nvml_devices import Device, describe, find
+from servegate_action.telemetry.nvml_devices import Device, describe, find, others
 from servegate_action.telemetry.nvml_errors import Failure, Fate, lost, unavailable
 from servegate_action.telemetry.nvml_gpm import Gpm
 
@@ -40,12 +47,23 @@ PROCESSES = "nvmlDeviceGetComputeRunningProcesses"
 EVERY = {CLOCK: (5, 0), TEMPERATURE: (10, 0), ECC: (10, 0), PROCESSES: (50, 0), UTILIZATION_GPM: (2, 1)}
 """(period, phase) in ticks of the counters that need not be read on every one, at 10 ticks a second. GPM skips the first
 tick, because its two samples must lie 100 ms apart."""
+OTHERS_EVERY = 10
+HOST_NAMESPACE = "pid:[4026531836]"
+"""The kernel's name of the first pid namespace (PROC_PID_INIT_INO), in which NVML counts."""
+
+
+def sees_host_pids(namespace: Path = Path("/proc/self/ns/pid")) -> bool:
+    """Whether a pid here is the same number in NVML; False where it cannot be known."""
+    try:
+        return os.readlink(namespace) == HOST_NAMESPACE
+    except OSError:
+        return False
 
 
 class NvmlBackend:
     """Samples the GPUs with the given UUIDs (all that are visible when none is given)."""
 
-    def __init__(self, uuids: Sequence[str] = ()) -> None:
+    def __init__(self, uuids: Sequence[str] = (), *, host_pids: bool = False) -> None:
         started = attempt(pynvml.nvmlInit)
         if isinstance(started, Failure):
             raise unavailable(started)
@@ -55,6 +73,11 @@ class NvmlBackend:
         for device in self._devices:
             self._open(device)
         self._utilization = self._choose_utilization()
+        self._others = others(self._devices) if uuids else []
+        for device in self._others:
+            self._open_other(device)
+        self._host_pids = host_pids
+        self._news: tuple[int, ...] | None = None
 
     # ------------------------------------------------------------ which counters exist
 
@@ -79,15 +102,7 @@ class NvmlBackend:
                 device, "utilization", {UTILIZATION_RATES: lambda: pynvml.nvmlDeviceGetUtilizationRates(handle).gpu}
             )
             self._open_gpm(device)
-            self._try(
-                device,
-                "memory",
-                {
-                    MEMORY: lambda: pynvml.nvmlDeviceGetMemoryInfo(handle, version=pynvml.nvmlMemory_v2).used,
-                    MEMORY_V1: lambda: pynvml.nvmlDeviceGetMemoryInfo(handle).used,
-                },
-            )
-            self._try(device, "processes", {PROCESSES: lambda: process_ids(handle)})
+            self._open_tenancy(device)
         self._try(
             device,
             "throttle",
@@ -103,6 +118,27 @@ class NvmlBackend:
             {TEMPERATURE: lambda: pynvml.nvmlDeviceGetTemperature(handle, pynvml.NVML_TEMPERATURE_GPU)},
         )
         self._try(device, "ecc", {ECC: lambda: uncorrected_errors(handle)})
+
+    def _open_tenancy(self, device: Device) -> None:
+        """Memory and processes: who is on a device, and with how much."""
+        handle = device.handle
+        self._try(
+            device,
+            "memory",
+            {
+                MEMORY: lambda: pynvml.nvmlDeviceGetMemoryInfo(handle, version=pynvml.nvmlMemory_v2).used,
+                MEMORY_V1: lambda: pynvml.nvmlDeviceGetMemoryInfo(handle).used,
+            },
+        )
+        self._try(device, "processes", {PROCESSES: lambda: process_ids(handle)})
+
+    def _open_other(self, device: Device) -> None:
+        """What cannot be read of somebody else's GPU is said once and ends nothing."""
+        try:
+            self._open_tenancy(device)
+        except AcceleratorLost as error:
+            device.gone = True
+            self._notes.append(f"not the stack's own: {error.what}")
 
     def _try(self, device: Device, what: str, variants: dict[str, Callable[[], Any]]) -> None:
         reasons: list[str] = []
@@ -179,19 +215,32 @@ class NvmlBackend:
         """Counters without a place of their own in the static record: said once here."""
         return tuple(
             f"{device.uuid}: {value.absent}"
-            for device in self._devices
+            for device in (*self._devices, *self._others)
             for what in ("clock", "temperature", "ecc", "processes")
             if isinstance(value := device.counters.get(what), Absent)
         )
 
     def follow(self, roots: Sequence[int]) -> None:
-        """NVML reports whole devices; which processes are ours is not its business."""
+        """The stack's processes, as they are known here; written only where these are the numbers that NVML gives."""
+        if self._host_pids:
+            self._news = tuple(roots)
 
     def sample(self, *, t_ns: int, tick: int) -> TelemetrySample:
         """A lost device is missing from `devices` from then on; `error` says why, once. So with any other first failure."""
         errors: list[str] = []
         samples = [sample for device in self._devices if (sample := self._read(device, tick, errors)) is not None]
-        return TelemetrySample(t_ns=t_ns, devices=tuple(samples), error="; ".join(errors) or None)
+        news, self._news = self._news, None
+        return TelemetrySample(
+            t_ns=t_ns,
+            devices=tuple(samples),
+            others=self._look_around(tick, errors) if self._others and tick % OTHERS_EVERY == 0 else None,
+            stack_processes=news,
+            error="; ".join(errors) or None,
+        )
+
+    def _look_around(self, tick: int, errors: list[str]) -> tuple[DeviceSample, ...]:
+        """The GPUs that are not the stack's: one that is lost is left out from then on, as among its own."""
+        return tuple(sample for device in self._others if (sample := self._read(device, tick, errors)) is not None)
 
     def _read(self, device: Device, tick: int, errors: list[str]) -> DeviceSample | None:
         if device.gone:

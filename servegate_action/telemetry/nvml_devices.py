@@ -25,7 +25,7 @@ class Device:
 
     uuid: str
     handle: Any
-    kind: str  # "gpu", "instance", "board"
+    kind: str  # "gpu", "instance", "board", "other"
     board: Any = None
     reads: dict[str, Callable[[], Any]] = field(default_factory=dict)
     counters: dict[str, MaybeStr] = field(default_factory=dict)
@@ -67,6 +67,31 @@ def visible() -> tuple[str, ...]:
             if not isinstance(uuid, Failure):
                 uuids.append(uuid)
     return tuple(uuids)
+
+
+def others(own: Sequence[Device]) -> list[Device]:
+    """Every visible GPU or instance that is none of these, and no part or whole of one. A lost one is passed over."""
+    taken = {device.uuid for device in own}
+    for device in own:
+        taken |= {uuid for handle in (device.handle, device.board) if handle is not None and (uuid := _uuid(handle))}
+    found: list[Device] = []
+    count = attempt(pynvml.nvmlDeviceGetCount)
+    for index in range(0 if isinstance(count, Failure) else count):
+        board = attempt(pynvml.nvmlDeviceGetHandleByIndex, index)
+        if isinstance(board, Failure):
+            continue
+        parts = instances(board) if mig_enabled(board) else ()
+        whole = any(device.kind == "gpu" and _uuid(device.handle) == _uuid(board) for device in own)
+        for one in () if whole else parts or (board,):
+            uuid = _uuid(one)
+            if uuid is not None and uuid not in taken:
+                found.append(Device(uuid=uuid, handle=one, kind="other"))
+    return found
+
+
+def _uuid(handle: Any) -> str | None:  # noqa: ANN401 - pynvml has no types
+    uuid = attempt(pynvml.nvmlDeviceGetUUID, handle)
+    return None if isinstance(uuid, Failure) else str(uuid)
 
 
 def _unknown(uuid: str, failure: Failure) -> TelemetryUnavailable:

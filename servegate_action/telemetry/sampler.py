@@ -119,8 +119,9 @@ def sampling(  # noqa: PLR0913 - the border of the room, all by keyword
 ) -> Iterator[Sampler]:
     """Sample into `path` for as long as the block lasts.
 
-    `pids` names the stack's root processes (CPU backend). `gpu_count` is how many GPUs the stack holds: when no UUID is
-    given and another number is visible, the mean over all of them would hide what the stack's own do.
+    `pids` names the stack's processes. A CPU is sampled on their behalf; beside named GPUs they tell who is on the other
+    ones. `gpu_count` is how many GPUs the stack holds: when no UUID is given and another number is visible, the mean over all
+    of them would hide what the stack's own do.
     """
     interval_ns = interval_ns or INTERVAL_NS[backend]
     arguments = ["sample", "--backend", backend, "--interval-ns", str(interval_ns)]
@@ -130,7 +131,7 @@ def sampling(  # noqa: PLR0913 - the border of the room, all by keyword
         sampler = Sampler(static=_static(path), path=path, _child=child)
         if backend == "nvidia" and gpu_count is not None:
             _check_count(sampler.static, gpu_count)
-        with _following(sampler, pids if backend == "cpu" else None):
+        with _following(sampler, pids if backend == "cpu" or uuids else None):
             yield sampler
     finally:
         child.stop(STOP_TIMEOUT_S)
@@ -189,13 +190,18 @@ def floor(backend: Kind, uuids: tuple[str, ...], *, samples: int = 20, host: Hos
 
 def summarize(samples: Sequence[TelemetrySample]) -> TelemetrySample:
     """Several samples of an idle accelerator as one. Energy and utilization are left out: they belong to a span."""
-    uuids = dict.fromkeys(device.uuid for sample in samples for device in sample.devices)
-    by_uuid = {uuid: [d for s in samples for d in s.devices if d.uuid == uuid] for uuid in uuids}
+    around = [sample.others for sample in samples if sample.others is not None]
     return TelemetrySample(
         t_ns=samples[-1].t_ns,
-        devices=tuple(_resting(uuid, seen) for uuid, seen in by_uuid.items()),
+        devices=_by_uuid([device for sample in samples for device in sample.devices]),
+        others=_by_uuid([device for others in around for device in others]) if around else None,
         error="; ".join(sample.error for sample in samples if sample.error is not None) or None,
     )
+
+
+def _by_uuid(seen: Sequence[DeviceSample]) -> tuple[DeviceSample, ...]:
+    uuids = dict.fromkeys(device.uuid for device in seen)
+    return tuple(_resting(uuid, [device for device in seen if device.uuid == uuid]) for uuid in uuids)
 
 
 def _resting(uuid: str, seen: Sequence[DeviceSample]) -> DeviceSample:
@@ -212,7 +218,7 @@ def _resting(uuid: str, seen: Sequence[DeviceSample]) -> DeviceSample:
 
 @contextlib.contextmanager
 def _following(sampler: Sampler, pids: Pids | None) -> Iterator[None]:
-    """Tell the sampler about the stack's root processes as they come; it finds the descendants by itself.
+    """Tell the sampler about the stack's processes as they come (a CPU's finds descendants by itself).
 
     Asked twice a second until there is one, then every five seconds, so that a measured client is left alone.
     """

@@ -71,12 +71,19 @@ class Driver:
             text=True,
         )
 
-    def play(self, scenario: str, ticks: int, uuids: Sequence[str]) -> Played:
+    def play(
+        self,
+        scenario: str,
+        ticks: int,
+        uuids: Sequence[str],
+        *,
+        roots: Sequence[int] | None = None,
+        host_pids: bool = True,
+    ) -> Played:
         assert self._child.stdin is not None
         assert self._child.stdout is not None
-        print(
-            json.dumps({"scenario": scenario, "ticks": ticks, "uuids": list(uuids)}), file=self._child.stdin, flush=True
-        )
+        order = {"scenario": scenario, "ticks": ticks, "uuids": uuids, "roots": roots, "host_pids": host_pids}
+        print(json.dumps(order), file=self._child.stdin, flush=True)
         lines: list[str] = []
         while (line := self._child.stdout.readline()) != "\n":
             assert line, f"the child ended with {self._child.wait()}"
@@ -109,8 +116,15 @@ def old_driver(old_library: Path) -> Iterator[Driver]:
 
 @pytest.fixture
 def play(driver: Driver) -> Play:
-    def run(scenario: str, *, ticks: int = 50, uuids: Sequence[str] = ()) -> Played:
-        return driver.play(scenario, ticks, uuids)
+    def run(
+        scenario: str,
+        *,
+        ticks: int = 50,
+        uuids: Sequence[str] = (),
+        roots: Sequence[int] | None = None,
+        host_pids: bool = True,
+    ) -> Played:
+        return driver.play(scenario, ticks, uuids, roots=roots, host_pids=host_pids)
 
     return run
 

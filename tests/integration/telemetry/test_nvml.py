@@ -5,11 +5,14 @@ Every scenario shows the value or the message that a user gets. Real hardware is
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from servegate_action.analysis.telemetry_window import window
 from servegate_action.analysis.tenants import tenants
-from servegate_action.records import Absent
+from servegate_action.records import Absent, DeviceSample
+from servegate_action.telemetry.nvml import sees_host_pids
 from tests.integration.telemetry.conftest import Play
 
 S = 1_000_000_000
@@ -325,3 +328,77 @@ def test_an_old_driver_keeps_what_it_has(play_old: Play) -> None:
     assert first.process_ids == (4242,)
     assert first.throttle_reasons == 4
     assert first.memory_bytes == 500_000_000 + 600 * 2**20
+
+
+# ---------------------------------------------------------------- GPUs that are not the stack's
+
+
+SECOND = """
+gpu GPU-b NVIDIA H100 80GB HBM3
+at 0 power 90000
+at 0 memory 500000000
+at 0 processes none
+"""
+
+
+def test_a_gpu_that_was_not_asked_for_is_looked_at_for_memory_and_processes_only(play: Play) -> None:
+    taken = "at 5000 memory 40000000000\nat 5000 processes 77\n"
+    found = play(H100 + SECOND + taken, ticks=100, uuids=["GPU-a"])
+    assert [device.uuid for device in found.facts.devices] == ["GPU-a"]
+    assert {device.uuid for sample in found.samples for device in sample.devices} == {"GPU-a"}
+    looks = [sample.others for sample in found.samples if sample.others is not None]
+    assert len(looks) == 10
+    assert looks[0] == (DeviceSample(uuid="GPU-b", memory_bytes=500_000_000, process_ids=()),)
+    assert looks[5] == (DeviceSample(uuid="GPU-b", memory_bytes=40_000_000_000, process_ids=(77,)),)
+    assert looks[6] == (DeviceSample(uuid="GPU-b", memory_bytes=40_000_000_000),)
+
+
+def test_where_no_gpu_is_named_all_are_the_stacks(play: Play) -> None:
+    assert all(sample.others is None for sample in play(H100 + SECOND, ticks=20).samples)
+
+
+@pytest.mark.parametrize("lost", ["at 0 lost 1\n", "at 1500 lost 1\n"])
+def test_somebody_elses_gpu_that_is_lost_ends_nothing(play: Play, lost: str) -> None:
+    found = play(H100 + SECOND + lost, ticks=40, uuids=["GPU-a"])
+    assert all([device.uuid for device in sample.devices] == ["GPU-a"] for sample in found.samples)
+    assert found.samples[-10].others in ((), None)
+
+
+def test_somebody_elses_gpu_that_is_lost_as_its_counters_are_tried_is_said_once(play: Play) -> None:
+    found = play(H100 + SECOND + "error nvmlDeviceGetMemoryInfo_v2 15\n", ticks=20, uuids=["GPU-a"])
+    assert found.facts.notes == (
+        "not the stack's own: GPU GPU-b is gone: GPU is lost (NVML error 15)",
+        *play(H100, ticks=1).facts.notes,
+    )
+    assert found.samples[0].others == ()
+
+
+def test_process_lists_that_somebody_elses_gpu_does_not_give_are_absent(play: Play) -> None:
+    found = play(H100 + SECOND + "error nvmlDeviceGetComputeRunningProcesses_v3 3\n", ticks=20, uuids=["GPU-a"])
+    assert found.samples[0].others == (DeviceSample(uuid="GPU-b", memory_bytes=500_000_000),)
+    assert found.facts.notes[-1].startswith("GPU-b: nvmlDeviceGetComputeRunningProcesses")
+
+
+def test_parts_of_a_board_are_no_other_gpus_and_its_other_parts_are(play: Play) -> None:
+    board = "clock manual\ngpu GPU-a\nmax_instances 7\nmig MIG-1\nslices 3\nmig MIG-2\nslices 4\n"
+    whole = play(board, ticks=1, uuids=["GPU-a"]).samples[0]
+    assert whole.others is None
+    part = play(board, ticks=1, uuids=["MIG-1"]).samples[0]
+    assert [device.uuid for device in part.others or ()] == ["MIG-2"]
+
+
+def test_the_stacks_own_processes_are_written_when_they_are_news(play: Play) -> None:
+    found = play(H100, ticks=5, uuids=["GPU-a"], roots=[4242, 77])
+    assert [sample.stack_processes for sample in found.samples] == [None, (4242, 77), None, None, None]
+
+
+def test_process_ids_of_another_namespace_are_never_written(play: Play) -> None:
+    found = play(H100, ticks=5, uuids=["GPU-a"], roots=[4242, 77], host_pids=False)
+    assert all(sample.stack_processes is None for sample in found.samples)
+
+
+def test_the_hosts_process_ids_are_seen_only_in_its_own_namespace(tmp_path: Path) -> None:
+    own, other = tmp_path / "own", tmp_path / "other"
+    own.symlink_to("pid:[4026531836]")
+    other.symlink_to("pid:[4026532177]")
+    assert [sees_host_pids(link) for link in (own, other, tmp_path / "none")] == [True, False, False]

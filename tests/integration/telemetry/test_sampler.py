@@ -18,8 +18,9 @@ import pytest
 
 from servegate_action import telemetry
 from servegate_action.errors import AcceleratorLost, StorageFailed, TelemetryUnavailable
-from servegate_action.records import TelemetrySample, TelemetryStatic
+from servegate_action.records import DeviceSample, TelemetrySample, TelemetryStatic
 from servegate_action.telemetry.child import LocalChild, LocalHost
+from servegate_action.telemetry.nvml import sees_host_pids
 from tests.support import fake_nvml
 
 GPU = """
@@ -193,6 +194,24 @@ def test_more_gpus_than_the_stack_holds_are_not_averaged(library: Path, tmp_path
         backend="nvidia", uuids=("GPU-b",), pids=None, path=path, host=host, gpu_count=1
     ) as sampler:
         assert [device.uuid for device in sampler.static.devices] == ["GPU-b"]
+
+
+def test_who_is_on_the_gpus_beside_the_named_ones_is_in_the_file(library: Path, tmp_path: Path, path: Path) -> None:
+    host = gpu_host(library, tmp_path, GPU + GPU.replace("GPU-a", "GPU-b"))
+    told = sees_host_pids()
+    with telemetry.sampling(backend="nvidia", uuids=("GPU-b",), pids=lambda: (77,), path=path, host=host) as sampler:
+        until(lambda: len(samples(path)) > 12)
+        sampler.check()
+    found = samples(path)
+    assert {device.uuid for one in found for device in one.others or ()} == {"GPU-a"}
+    assert {one.stack_processes for one in found} == {None, *([(77,)] if told else [])}
+    assert {device.uuid for one in found for device in one.devices} == {"GPU-b"}
+
+
+def test_the_floor_knows_the_gpus_beside_the_named_ones(library: Path, tmp_path: Path) -> None:
+    host = gpu_host(library, tmp_path, GPU + GPU.replace("GPU-a", "GPU-b"))
+    floor = telemetry.floor("nvidia", ("GPU-b",), samples=5, host=host)
+    assert floor.others == (DeviceSample(uuid="GPU-a", memory_bytes=500_000_000, process_ids=(4242,)),)
 
 
 def test_the_block_ends_the_process_quickly(path: Path) -> None:

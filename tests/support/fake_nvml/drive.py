@@ -1,6 +1,7 @@
 """Runs the real backend and the real loop on the fake's virtual clock, in a child process.
 
-Standard input takes one run per line: `{"scenario": text, "ticks": 300, "uuids": []}`. Each is answered with the lines that
+Standard input takes one run per line: `{"scenario": text, "ticks": 300, "uuids": [], "roots": null, "host_pids": true}`,
+where `roots` are the stack's processes, told after the first tick. Each is answered with the lines that
 the sampler would write (the static record, then samples) or with one `{"problem": …}`, and an empty line at the end. A
 minute of samples takes a fraction of a second, and every time in them is exact.
 """
@@ -25,12 +26,13 @@ MS = 1_000_000
 class VirtualTime:
     """Jumps from deadline to deadline and takes the fake library along; stops after so many ticks."""
 
-    def __init__(self, ticks: int) -> None:
+    def __init__(self, ticks: int, roots: Sequence[int] | None) -> None:
         self._set = ctypes.CDLL("libnvidia-ml.so.1").fake_nvml_set_ms
         self._set.argtypes = [ctypes.c_longlong]
         self._set(0)
         self._now_ns = 0
         self._left = ticks
+        self._roots = None if roots is None else tuple(roots)
 
     def now_ns(self) -> int:
         """Virtual, from 0."""
@@ -41,17 +43,18 @@ class VirtualTime:
         self._left -= 1
         self._now_ns = deadline_ns
         self._set(deadline_ns // MS)
-        return Orders(stop=self._left <= 0)
+        roots, self._roots = self._roots, None
+        return Orders(roots=roots, stop=self._left <= 0)
 
 
-def play(scenario: str, ticks: int, uuids: Sequence[str]) -> None:
+def play(scenario: str, ticks: int, uuids: Sequence[str], roots: Sequence[int] | None, *, host_pids: bool) -> None:
     """One run, from `nvmlInit` to `nvmlShutdown`."""
     with tempfile.NamedTemporaryFile("w", suffix=".scenario") as file:
         file.write(scenario)
         file.flush()
         os.environ["FAKE_NVML_SCENARIO"] = file.name
-        time = VirtualTime(ticks)
-        backend = NvmlBackend(tuple(uuids))
+        time = VirtualTime(ticks, roots)
+        backend = NvmlBackend(tuple(uuids), host_pids=host_pids)
     say(backend.static(100 * MS))
     run(backend, time, interval_ns=100 * MS, emit=say)
     backend.close()
@@ -67,7 +70,7 @@ def main() -> None:
     for line in sys.stdin:
         order = json.loads(line)
         try:
-            play(order["scenario"], order["ticks"], order["uuids"])
+            play(**order)
         except ServegateError as error:
             kind = type(error).__name__
             print(

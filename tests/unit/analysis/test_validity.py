@@ -13,8 +13,8 @@ from servegate_action.analysis.metrics import LaunchData
 from servegate_action.analysis.rounds import gather
 from servegate_action.analysis.validity import complete_check, validity_checks
 from servegate_action.config.workload import Workload
-from servegate_action.records import Absent, RequestRecord, TokenSource
-from tests.support.recordings import CELLS, Built, build, killed, nothing_measured, passing
+from servegate_action.records import Absent, DeviceSample, RequestRecord, TokenSource
+from tests.support.recordings import CELLS, SERVER_PID, Built, build, killed, nothing_measured, passing
 
 CANDIDATE = "rounds/02-candidate"
 
@@ -212,10 +212,141 @@ def test_more_gpus_used_than_declared_are_found_by_their_memory() -> None:
     assert found(Built(config, two.recording, data))["gpus_held"].ok
 
 
-def test_without_a_floor_nobody_knows_which_gpus_are_used() -> None:
+def test_good_counts_of_gpus_are_said_for_both() -> None:
+    check = found(build(passing()))["gpus_held"]
+    assert check.detail == "GPUs used: 1 by the baseline, 1 by the candidate, none more than declared"
+
+
+def test_memory_that_was_not_read_is_no_gpu_less() -> None:
     built = build(passing())
+    dark = found(without(built, memory_bytes=None, process_ids=None))["gpus_held"]
+    assert (dark.ok, dark.kind) == (False, "inconclusive")
+    assert dark.detail == "GPUs used: 1 by the baseline, not read for the candidate"
+    assert dark.advice
+    assert found(without(built, memory_bytes=None))["gpus_held"].ok
+
+
+def test_without_a_floor_processes_tell_which_gpus_are_used() -> None:
+    built = without(build(passing()), process_ids=None)
     bare = built.recording.model_copy(update={"floor": None})
-    assert "gpus_held" not in found(Built(built.config, bare, built.data))
+    check = found(Built(built.config, bare, built.data))["gpus_held"]
+    assert (check.ok, check.detail) == (False, "GPUs used: 1 by the baseline, not read for the candidate")
+
+
+def test_of_a_stack_that_already_runs_nobody_knows_which_gpus_it_took() -> None:
+    assert "gpus_held" not in found(build(passing(endpoint=True)))
+
+
+SECOND = "GPU-2"
+THEIRS = 99
+UNTOUCHED = DeviceSample(uuid=SECOND, memory_bytes=0, process_ids=())
+
+
+def beside(
+    built: Built,
+    *pids: int,
+    told: tuple[int, ...] | None = None,
+    bare: DeviceSample | None = UNTOUCHED,
+    memory: int | None = 30 << 30,
+    process_lists: bool = True,
+    own: bool = True,
+) -> Built:
+    """The run on a machine with a second GPU that is nobody's by declaration.
+
+    In the candidate's second launch these processes are on it. `told` are the stack's own as the sampler was told, `bare` is
+    the second GPU before the first launch; without `own` the candidate leaves the GPU alone that it is declared to hold.
+    """
+    assert built.recording.floor is not None
+    old, start = built.data[CANDIDATE], built.data[CANDIDATE].samples[0].t_ns
+    second = DeviceSample(uuid=SECOND, memory_bytes=memory, process_ids=pids if process_lists else None)
+    idle = {"memory_bytes": 0, "process_ids": ()}
+    samples = tuple(
+        one.model_copy(
+            update={
+                "others": (second,) if one.t_ns > start else None,
+                "stack_processes": told,
+                "devices": one.devices if own else tuple(device.model_copy(update=idle) for device in one.devices),
+            }
+        )
+        for one in old.samples
+    )
+    floor = built.recording.floor.model_copy(update={"others": None if bare is None else (bare,)})
+    data = {**built.data, CANDIDATE: LaunchData(old.requests, old.telemetry, samples)}
+    return Built(built.config, built.recording.model_copy(update={"floor": floor}), data)
+
+
+def doubts(built: Built) -> list[str]:
+    evidence = gather(built.config, built.recording, built.data)
+    return [text for launch in evidence.launches for text in launch.signals.notes if "cannot be told" in text]
+
+
+UNTOLD = "whether the candidate used GPU-2, which it is not declared to hold, cannot be told"
+
+
+@pytest.mark.parametrize(
+    "pids, told",
+    [
+        ((SERVER_PID,), None),  # one process on both GPUs
+        ((THEIRS, SERVER_PID), None),
+        ((77,), (SERVER_PID, 77)),  # a worker of its own on the second one
+    ],
+)
+def test_a_gpu_that_is_not_declared_and_has_a_process_of_the_stack_is_found(
+    pids: tuple[int, ...], told: tuple[int, ...] | None
+) -> None:
+    built = beside(build(passing()), *pids, told=told)
+    words = "the candidate had a process on GPU-2, which it is not declared to hold"
+    assert invalid(found(built)["gpus_held"]) == words
+    assert doubts(built) == []
+
+
+def test_somebody_elses_job_on_another_gpu_is_not_the_stacks() -> None:
+    built = beside(build(passing()), THEIRS, told=(SERVER_PID, 77))
+    assert found(built)["gpus_held"].ok
+    assert doubts(built) == []
+
+
+@pytest.mark.parametrize("lists, pids, told", [(True, (THEIRS,), None), (True, (), (SERVER_PID,)), (False, (), None)])
+def test_where_nobody_can_tell_whose_a_job_on_another_gpu_is_a_note_says_so(
+    lists: bool, pids: tuple[int, ...], told: tuple[int, ...] | None
+) -> None:
+    built = beside(build(passing()), *pids, told=told, process_lists=lists)
+    assert found(built)["gpus_held"].ok
+    assert doubts(built) == [UNTOLD]
+
+
+def test_another_gpu_that_nobody_touched_raises_no_doubt() -> None:
+    assert doubts(beside(build(passing()), memory=100 << 20)) == []
+
+
+def test_a_process_that_was_on_another_gpu_before_the_run_is_not_the_stacks() -> None:
+    before = DeviceSample(uuid=SECOND, memory_bytes=30 << 30, process_ids=(SERVER_PID,))
+    assert found(beside(build(passing()), SERVER_PID, bare=before))["gpus_held"].ok
+
+
+def test_another_gpu_without_readings_is_a_doubt_and_no_finding() -> None:
+    for built in (beside(build(passing()), memory=None), beside(build(passing()), bare=None)):
+        assert found(built)["gpus_held"].ok
+        assert doubts(built) == [UNTOLD]
+
+
+def test_a_stack_that_left_its_own_gpu_alone_while_another_filled_up_is_not_passed() -> None:
+    check = found(beside(build(passing()), THEIRS, own=False))["gpus_held"]
+    assert (check.ok, check.kind) == (False, "inconclusive")
+    assert check.detail == (
+        "GPUs used: 1 by the baseline, none of its own by the candidate, and whether it used another one cannot be told"
+    )
+
+
+def test_what_was_on_another_gpu_before_the_launch_is_not_its_doing() -> None:
+    """The stack before may still be there: only what is seen from the request to start on counts."""
+    built = beside(build(passing()), SERVER_PID)
+    old = built.data[CANDIDATE]
+    first, second, *_ = old.samples
+    lingering = first.model_copy(update={"t_ns": first.t_ns - 1, "others": second.others})
+    late = tuple(one.model_copy(update={"others": None}) for one in old.samples)
+    data = {**built.data, CANDIDATE: LaunchData(old.requests, old.telemetry, (lingering, *late))}
+    assert found(Built(built.config, built.recording, data))["gpus_held"].ok
 
 
 # ---------------------------------------------------------------- the servers' own counters
