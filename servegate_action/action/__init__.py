@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 
 from servegate_action import __version__, gate, launch
-from servegate_action.action.policy import BasePolicy, Gated, base_policy, gated, same_policy
+from servegate_action.action.policy import BasePolicy, Gated, base_policy, gated, said_anew, same_policy
 from servegate_action.action.publishing import (
     announce,
     names_rejected,
@@ -194,13 +194,16 @@ def _believed(step: Step, event: Event, policy: BasePolicy) -> tuple[Judgement, 
             why="the job that measured ran the pull request's code, and may have written anything",
             next_step="look at that job before anything else; nothing was published",
         )
-    if not same_policy(policy.config, gate.configuration_of(directory)):
+    measured = gate.configuration_of(directory)
+    if not same_policy(policy.config, measured):
         raise RecordingUnreadable(
             "the artifact was not measured by the policy of the base commit",
             why="workload, limits, prices, baseline, or what only the base may say of the candidate, differ from the base's",
             next_step="nothing was published; measure again with servegate's own `measure` mode",
         )
-    return gate.judge(directory, read_text=policy.read_text), gate.failure_of(directory)
+    judgement = gate.judge(directory, read_text=policy.read_text)
+    notes = dict.fromkeys((*judgement.notes, *said_anew(policy.config, measured)))
+    return judgement.model_copy(update={"notes": tuple(notes)}), gate.failure_of(directory)
 
 
 def _resolved(step: Step, event: Event) -> Event:

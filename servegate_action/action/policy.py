@@ -5,14 +5,14 @@ A pull request cannot loosen its own gate. Where the base has no gate yet, the h
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 
 from servegate_action.action import baseline
 from servegate_action.action.step import Step
 from servegate_action.config.load import load
-from servegate_action.config.merge import held_to, merge
+from servegate_action.config.merge import claims, held_to, merge
 from servegate_action.config.models import Config
 from servegate_action.errors import UsageError
 from servegate_action.github.event import Event
@@ -62,11 +62,14 @@ def gated(step: Step, event: Event) -> Gated:
         workspace=step.job.workspace,
         environment=step.world.environment,
     )
-    claims = tuple(f"the candidate now says of itself: {claim}" for claim in merged.claims)
-    found = Gated(merged.config, change, partial(_text_at, base.commit, sources), claims)
+    found = Gated(merged.config, change, partial(_text_at, base.commit, sources), _told(merged.claims))
     for note in (merged.held, *theirs):
         found = found.with_note(note)
     return _with_inputs(step, found)
+
+
+def _told(said: Iterable[str]) -> tuple[str, ...]:
+    return tuple(f"the candidate now says of itself: {claim}" for claim in said)
 
 
 def _text_at(commit: str, sources: Sources, path: str) -> str:
@@ -155,6 +158,11 @@ def same_policy(expected: Config, measured: Config) -> bool:
     candidate = measured.stacks.candidate
     held = held_to(expected.stacks.candidate, candidate) == candidate
     return held and _policy(expected) == _policy(measured)
+
+
+def said_anew(expected: Config, measured: Config) -> tuple[str, ...]:
+    """The notes on what the measured candidate says of itself that the base's does not."""
+    return _told(claims(expected.stacks.candidate, measured.stacks.candidate))
 
 
 def _policy(config: Config) -> dict[str, object]:

@@ -59,7 +59,7 @@ def merge(base_text: str, head_text: str, *, file: str) -> Merged:
     return Merged(
         merged.model_copy(update={"stacks": merged.stacks.model_copy(update={"candidate": counted})}),
         (*_edits(base.data, head.data, ()), *_changes(_policy(counted), _policy(written))),
-        tuple(_claims(before, counted)),
+        claims(before, counted),
         NOT_FIXED if counted.endpoint != written.endpoint else "",
     )
 
@@ -99,10 +99,13 @@ def _edits(base: JsonValue, head: JsonValue, path: tuple[str, ...]) -> Iterator[
         yield f"{'.'.join(path)}: {_short(base)} → {_short(head)}"
 
 
-def _claims(base: Stack, head: Stack) -> Iterator[str]:
-    if _kind(base) != _kind(head):
-        yield f"stacks.candidate: {_kind(base)} → {_kind(head)}"
-    yield from _changes(_said(base), _said(head))
+def claims(base: Stack, head: Stack) -> tuple[str, ...]:
+    """What a candidate says of itself that another did not, as `key: before → after`; names of variables, not values."""
+    kind = [f"stacks.candidate: {_kind(base)} → {_kind(head)}"] if _kind(base) != _kind(head) else []
+    return (*kind, *_changes(_said(base), _said(head)), *_other_variables(base, head))
+
+
+def _other_variables(base: Stack, head: Stack) -> Iterator[str]:
     before, after = _names(base), _names(head)
     if base.env != head.env:
         other = " (other values)" if before == after else ""

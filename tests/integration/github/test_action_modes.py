@@ -203,6 +203,22 @@ HOSTILE: dict[str, Callable[[Job], object]] = {
 }
 
 
+def test_what_the_candidate_says_of_itself_is_told_even_where_the_artifact_keeps_quiet(job: Job) -> None:
+    job.evidence(configure=_unknown)
+    job.run("publish", "workflow_run", after())
+    told = (job.folder / "summary").read_text()
+    assert "stacks.candidate: process → endpoint" in told
+    assert told.count("stacks.candidate.endpoint.url") == 1
+
+
+def test_what_the_artifact_already_tells_is_not_told_twice(job: Job) -> None:
+    directory = job.evidence(configure=_unknown)
+    note = "the candidate now says of itself: stacks.candidate: process → endpoint"
+    directory.write_recording(directory.recording().model_copy(update={"notes": (note,)}))
+    job.run("publish", "workflow_run", after())
+    assert (job.folder / "summary").read_text().count("process → endpoint") == 1
+
+
 def test_a_candidate_that_is_an_endpoint_without_fixed_launches_is_no_forgery(job: Job) -> None:
     job.evidence(configure=_unknown)
     assert job.run("publish", "workflow_run", after()) == ExitCode.INCONCLUSIVE
