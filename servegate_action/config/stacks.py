@@ -1,6 +1,7 @@
 """`model` and `stacks` of `.servegate.yml`: what is served, and the two ways to serve it.
 
-It refuses to start anything (`launch` does), and to read back what a server says of itself (`identity` does).
+It refuses to start anything (`launch` does), to read back what a server says of itself (`identity` does), and a stack whose
+GPUs are named twice and are not the same ones.
 """
 
 from __future__ import annotations
@@ -116,6 +117,58 @@ class Stack(Model):
                 '[python, serve.py, --port, "{port}"], or in env, as in [PORT={port}]'
             )
         return self
+
+    @model_validator(mode="after")
+    def _same_gpus(self) -> Stack:
+        if self.gpu_uuids:
+            declared = ", ".join(self.gpu_uuids)
+            for entry in self.env:
+                why = _beyond(entry, self.gpu_uuids)
+                if why is not None:
+                    raise ValueError(
+                        f"env says {entry}, and gpu_uuids says {declared}: {why}. Name the same GPUs in both, or leave the "
+                        "variable out"
+                    )
+            if self.container is not None and not _given(self.container.gpus, self.gpu_uuids):
+                gpus = self.container.gpus
+                said = ", ".join(gpus) if isinstance(gpus, tuple) else gpus
+                raise ValueError(
+                    f"container.gpus says {said}, and gpu_uuids says {declared}: the container would be given others than "
+                    "the stack is said to hold. Write `gpus: all`, which gpu_uuids narrows, or name the same GPUs in both"
+                )
+        return self
+
+
+def _beyond(entry: str, uuids: tuple[str, ...]) -> str | None:
+    """Why the GPUs that a variable makes visible are more than these, or others; None where they are not, or nobody knows.
+
+    CUDA takes the beginning of a UUID, and reads a list up to the first number that is no device. Which GPU a number is
+    shows only when it runs: there the sampler looks.
+    """
+    name, told, value = entry.partition("=")
+    if name not in ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES") or not told:
+        return None
+    names = [word.strip() for word in value.split(",")]
+    names = [word for word in names[: names.index("-1") if "-1" in names else None] if word]
+    if "all" in names:
+        return "all GPUs are visible then"
+    foreign = [word for word in names if _is_uuid(word) and not any(uuid.startswith(word) for uuid in uuids)]
+    if foreign:
+        return f"{foreign[0]} is not among them"
+    return f"{len(names)} GPUs are visible then" if len(names) > len(uuids) else None
+
+
+def _given(gpus: str | int | tuple[str, ...], uuids: tuple[str, ...]) -> bool:
+    """Whether a container that asks for these may be given the declared ones. Which a number or a count means, nobody knows."""
+    if isinstance(gpus, str):
+        return True
+    if isinstance(gpus, tuple) and all(map(_is_uuid, gpus)):
+        return set(gpus) == set(uuids)
+    return (gpus if isinstance(gpus, int) else len(gpus)) in {0, len(uuids)}
+
+
+def _is_uuid(word: str) -> bool:
+    return word.startswith(("GPU-", "MIG-"))
 
 
 class Stacks(Model):
