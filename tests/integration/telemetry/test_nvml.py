@@ -9,11 +9,15 @@ from pathlib import Path
 
 import pytest
 
+from servegate_action.analysis.metrics import LaunchData
+from servegate_action.analysis.signals import gpu_use
 from servegate_action.analysis.telemetry_window import window
 from servegate_action.analysis.tenants import tenants
 from servegate_action.records import Absent, DeviceSample
 from servegate_action.telemetry.nvml import sees_host_pids
+from servegate_action.telemetry.sampler import summarize
 from tests.integration.telemetry.conftest import Play
+from tests.support.making import launch
 
 S = 1_000_000_000
 H100 = """
@@ -333,6 +337,7 @@ def test_an_old_driver_keeps_what_it_has(play_old: Play) -> None:
 # ---------------------------------------------------------------- GPUs that are not the stack's
 
 
+SECOND_UUID = "GPU-b"
 SECOND = """
 gpu GPU-b NVIDIA H100 80GB HBM3
 at 0 power 90000
@@ -402,3 +407,24 @@ def test_the_hosts_process_ids_are_seen_only_in_its_own_namespace(tmp_path: Path
     own.symlink_to("pid:[4026531836]")
     other.symlink_to("pid:[4026532177]")
     assert [sees_host_pids(link) for link in (own, other, tmp_path / "none")] == [True, False, False]
+
+
+@pytest.mark.parametrize(
+    "on_b, roots, held",
+    [
+        ("77", [4242, 77], ((SECOND_UUID,), ())),  # its second worker
+        ("4242", None, ((SECOND_UUID,), ())),  # one process on both, whoever launched it
+        ("99", [4242, 77], ((), ())),  # somebody else's job
+        ("99", None, ((), (SECOND_UUID,))),  # nobody can tell
+    ],
+)
+def test_a_stack_that_takes_a_gpu_that_it_does_not_declare_is_told_from_somebody_elses_job(
+    play: Play, on_b: str, roots: list[int] | None, held: tuple[tuple[str, ...], tuple[str, ...]]
+) -> None:
+    machine = H100 + "at 1000 memory 30000000000\nat 1000 processes 4242\n" + SECOND
+    floor = summarize(play(machine, ticks=9, uuids=["GPU-a"]).samples)
+    busy = machine + f"at 1000 memory 30000000000\nat 1000 processes {on_b}\n"
+    found = play(busy, ticks=101, uuids=["GPU-a"], roots=roots)
+    gpus = gpu_use(launch(), LaunchData((), found.facts, found.samples), floor)
+    assert (gpus.used, gpus.unread) == (1, False)
+    assert (gpus.undeclared, gpus.untold) == held
