@@ -90,8 +90,11 @@ def test_the_constants_of_the_cost_document_are_those_of_the_code(text: str, val
     [
         ("If more than 1 % of a cell's answered requests", cells.UNMEASURED_SHARE == 0.01),
         ("at least 80 % of the time", compared.SATURATED_PERCENT == 80),
-        ("above 5 % of the median duration of a request", client_trouble.LAG_SHARE == 0.05),
-        ("above 10 ms or 5 % of the median TTFT", client_trouble.OPEN_LOOP_LAG_NS == 10e6),
+        ("slots empty for more than 2 % of the time", client_trouble.MOST_THINNING == 0.02),
+        (
+            "above 10 ms or 5 % of the median TTFT",
+            (client_trouble.OPEN_LOOP_LAG_NS, client_trouble.LAG_SHARE) == (10e6, 0.05),
+        ),
         ("more than 90 % of its cores used", client_trouble.CPU_SHARE == 0.9),
         ("stepped by more than 1 ms", client_trouble.CLOCK_DRIFT_NS == 1e6),
         ("never more than 5 %: of the candidate", promises.TAIL_SHARE == 0.05),
