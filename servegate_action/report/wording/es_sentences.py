@@ -193,6 +193,18 @@ SENTENCES: Final[tuple[Sentence, ...]] = tuple(
         ("scale to zero after {seconds} s", "a cero tras {seconds} s"),
         ("baseline: {baseline}; candidate: {candidate}", "referencia: {baseline}; candidato: {candidate}"),
         ("both stacks on {device}", "ambos servicios en {device}"),
+        (
+            "{side}: {count} requests met a connection that the server had just closed, and were sent again",
+            "{side}: {count} peticiones encontraron una conexión que el servidor acababa de cerrar, y se enviaron de nuevo",
+        ),
+        (
+            "{cell}: {share} of {count} answers under load have the same text on both stacks",
+            "{cell}: {share} de {count} respuestas bajo carga tienen el mismo texto en ambos servicios",
+        ),
+        (
+            "{side}: the batch size is declared as {cap}, and {seen} requests were decoded at once",
+            "{side}: el tamaño de lote declarado es {cap}, y se decodificaron {seen} peticiones a la vez",
+        ),
         ("{count} rounds, the two stacks in alternating order", "{count} rondas, los dos servicios en orden alterno"),
         (
             "both stacks answered the same {count} requests: prompt tokens and output tokens agree one by one",
@@ -222,8 +234,8 @@ SENTENCES: Final[tuple[Sentence, ...]] = tuple(
                 "({same} of {all} tokens are the same)"
             ),
             (
-                "las log-probabilidades de los mismos tokens difieren en {mean} de media, en {own} al preguntar dos veces al "
-                "actual ({same} de {all} tokens son iguales)"
+                "las log-probabilidades de los mismos tokens difieren en {mean} de media, en {own} al preguntar dos veces a la "
+                "referencia ({same} de {all} tokens son iguales)"
             ),
         ),
         ("log-probabilities were not compared ({reason})", "no se compararon log-probabilidades ({reason})"),
