@@ -147,6 +147,19 @@ def test_answers_that_differ_are_invalid() -> None:
     assert check.detail == "the answers differ: 14 of 20 answers differ"
 
 
+def test_log_probabilities_are_told_beside_answers_that_agree_or_why_they_are_not() -> None:
+    recording = build(passing(rounds=0)).recording
+    assert checks(recording)["numerics"].detail.endswith(
+        "; log-probabilities of the same tokens differ by 0.0012 on average, by 0.0003 when the baseline is asked twice "
+        "(255 of 256 tokens are the same)"
+    )
+    assert not isinstance(recording.numerics, Absent)
+    silent = recording.numerics.model_copy(update={"logprobs": Absent(absent="the candidate: it gives none")})
+    check = checks(recording.model_copy(update={"numerics": silent}))["numerics"]
+    assert check.ok
+    assert check.detail.endswith("; log-probabilities were not compared (the candidate: it gives none)")
+
+
 def test_answers_that_were_not_compared_allow_no_pass() -> None:
     recording = build(passing(rounds=0)).recording
     absent = recording.model_copy(update={"numerics": Absent(absent="the run ended before")})
