@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from servegate_action.analysis.metrics import LaunchData, LaunchMetrics, MaybeFloat
-from servegate_action.analysis.telemetry_window import TelemetryWindow, nothing_seen, unread, window
+from servegate_action.analysis.telemetry_window import TelemetryWindow, boards_of, nothing_seen, unread, window
 from servegate_action.analysis.tenants import tenants
 from servegate_action.records import Absent, DeviceSample, LaunchRecord, TelemetrySample
 
@@ -112,8 +112,7 @@ def _used(one: _Presence) -> bool | None:
 
 def _watched(data: LaunchData, samples: Sequence[TelemetrySample]) -> list[str]:
     """The devices that compute: a MIG board carries power, and no memory of its own."""
-    facts = () if isinstance(data.telemetry, Absent) else data.telemetry.devices
-    boards = {device.uuid for device in facts if str(device.mig).startswith("board")}
+    boards = frozenset() if isinstance(data.telemetry, Absent) else boards_of(data.telemetry)
     found = dict.fromkeys(device.uuid for sample in samples for device in sample.devices)
     return [uuid for uuid in found if uuid not in boards]
 

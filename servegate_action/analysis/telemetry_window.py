@@ -60,6 +60,11 @@ class TelemetryWindow:
     notes: tuple[str, ...]
 
 
+def boards_of(static: TelemetryStatic) -> frozenset[str]:
+    """MIG boards that stand beside their instances: they carry power and energy, and do not compute."""
+    return frozenset(device.uuid for device in static.devices if str(device.mig).startswith("board"))
+
+
 @dataclass(frozen=True, slots=True)
 class _Span:
     """The window, and the samples in it with one gap's length on either side."""
@@ -85,7 +90,7 @@ class _Span:
 
     def devices(self, *, carry_power: bool) -> Iterator[str]:
         """Devices that carry power and energy (boards and whole GPUs), or that compute (instances and whole GPUs)."""
-        boards = {device.uuid for device in self.static.devices if str(device.mig).startswith("board")}
+        boards = boards_of(self.static)
         for device in self.static.devices:
             if not boards or (device.mig != INSTANCE if carry_power else device.uuid not in boards):
                 yield device.uuid

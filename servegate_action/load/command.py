@@ -89,7 +89,7 @@ class LoadReport:
 
 
 def request_line(request: RequestRecord) -> str:
-    """One request as JSON. By pydantic's writer: its line is mostly long whole numbers, which `json` writes ten times slower."""
+    """One request as JSON. By pydantic's writer: its line is mostly long whole numbers, which `json` takes three times as long to write."""
     told = {
         "id": request.id,
         "scheduled_ns": request.scheduled_ns,

@@ -116,7 +116,7 @@ def _ask(job: Job, draft: Draft, up: Up, texts: tuple[str, ...]) -> Seen:
     answers, rate = _answers(job, target)
     logprobs = _logprobs(job, target)
     if up.side is not Side.BASELINE:
-        return Seen(own, answers, (), logprobs, logprobs, counts, rate)
+        return Seen(own, answers, (), logprobs, (), counts, rate)
     return Seen(own, answers, _answers(job, target)[0], logprobs, _logprobs(job, target), counts, rate)
 
 

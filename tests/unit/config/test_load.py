@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from servegate_action.config.limits import MetricName
+from servegate_action.config.limits import Limits, MetricName
 from servegate_action.config.load import dump, load, read_tree
 from servegate_action.config.models import Config
 from servegate_action.config.starter import GATE
@@ -68,6 +68,15 @@ def test_what_is_dumped_reads_back_equal() -> None:
 
 def test_the_starter_is_well_formed() -> None:
     assert load(GATE, file="starter").rounds.looks == (4, 6, 8)
+
+
+def test_a_default_of_the_mix_leaves_the_cells_their_own() -> None:
+    """`default: 20%` for all metrics over the mix: a cell still may lose 5 % of its p95 TPOT, and no more."""
+    limits = Limits.model_validate({"default": "20%"})
+    assert str(limits.of(MetricName.TPOT_P95, in_cell=False)) == "20%"
+    assert str(limits.of(MetricName.TPOT_P95, in_cell=True)) == "5%"
+    both = Limits.model_validate({"default": "20%", "cells": {"default": "7%"}})
+    assert str(both.of(MetricName.TPOT_P95, in_cell=True)) == "7%"
 
 
 def test_one_concurrency_needs_no_list() -> None:
