@@ -325,14 +325,12 @@ def init(world: World, *, force: bool) -> int:
 
 def _points(config: Config) -> str:
     """`chat/1, chat/16, rag/16`, or the trace."""
+    from servegate_action.workload import cell_id
+
     if config.workload.trace is not None:
         return f"the trace {config.workload.trace.path}"
     cells = config.workload.cells
-    return ", ".join(
-        point
-        for cell in cells
-        for point in ([f"{cell.name}/{c}" for c in cell.concurrency] or [f"{cell.name}@{cell.rate_per_second:g}"])
-    )
+    return ", ".join(cell_id(cell, streams) for cell in cells for streams in cell.concurrency or (None,))
 
 
 def _looks(config: Config) -> str:

@@ -198,7 +198,7 @@ def _cell_points(seed: int, cell: config.Cell, fit: LengthFit) -> Iterator[Plann
     """One planned cell per concurrency (or the one rate); they share nothing but their shape."""
     points = cell.concurrency or (None,)
     for concurrency in points:
-        identifier = _identifier(cell, concurrency)
+        identifier = cell_id(cell, concurrency)
         warmup = cell.warmup_requests or max(2, 2 * (concurrency or 4))
         requests = _requests(seed, identifier, cell, count=warmup + cell.requests, fit=fit)
         measured = requests[warmup:]
@@ -215,7 +215,8 @@ def _cell_points(seed: int, cell: config.Cell, fit: LengthFit) -> Iterator[Plann
         )
 
 
-def _identifier(cell: config.Cell, concurrency: int | None) -> str:
+def cell_id(cell: config.Cell, concurrency: int | None) -> str:
+    """`chat/16`, or `chat@2.5` in open loop: how an operating point is called everywhere."""
     return f"{cell.name}/{concurrency}" if concurrency else f"{cell.name}@{cell.rate_per_second:g}"
 
 
@@ -387,7 +388,7 @@ def _expected(cells: Sequence[config.Cell]) -> Iterator[tuple[str, _Expected]]:
         points = cell.concurrency or (None,)
         for concurrency in points:
             yield (
-                _identifier(cell, concurrency),
+                cell_id(cell, concurrency),
                 {
                     "name": cell.name,
                     "concurrency": None if concurrency is None else _Between.only(concurrency),
