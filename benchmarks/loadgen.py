@@ -16,13 +16,14 @@ import argparse
 import json
 import os
 import resource
+import socket
 import subprocess
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
@@ -34,6 +35,7 @@ from benchmarks.loadgen_truth import Point, Truth, rank, serving, truth_of
 
 SAMPLE_S = 0.1
 LIMIT_S = 240.0
+TRACKED_PROBES = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,6 +276,22 @@ def prefix_of() -> list[str]:
     return ["chrt", "--rr", "15"] if tried.returncode == 0 else []
 
 
+def connections_tracked() -> bool:
+    """Whether the kernel follows each connection, as it does for a packet filter or for the networks of containers.
+
+    That costs every packet, and so a client that acknowledges each token more than one that has fallen behind.
+    """
+    count = Path("/proc/sys/net/netfilter/nf_conntrack_count")
+    if not count.exists():
+        return False
+    before = int(count.read_text())
+    with ExitStack() as opened:
+        listener = opened.enter_context(socket.create_server(("127.0.0.1", 0)))
+        for _ in range(TRACKED_PROBES):
+            opened.enter_context(socket.create_connection(listener.getsockname()))
+        return int(count.read_text()) - before >= TRACKED_PROBES // 2
+
+
 @contextmanager
 def neighbour(*, busy: bool) -> Iterator[None]:
     """A program that wants the client's core all the time, at ordinary priority."""
@@ -319,6 +337,7 @@ def main() -> None:
     if any(client.program for client in chosen):
         make_tokenizer(told.peers)
     prefix = prefix_of() if told.precedence else []
+    print(f"connection tracking: {'on' if connections_tracked() else 'off'}", flush=True)
     runs: list[Run] = []
     with tempfile.TemporaryDirectory(prefix="loadgen-") as keep, neighbour(busy=told.busy):
         for _ in range(told.repeats):

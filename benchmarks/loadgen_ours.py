@@ -8,12 +8,13 @@ server answers everything alike, in 2.6 s) and less the certificate.
 
 from __future__ import annotations
 
-import argparse
 import gc
 import json
 import time
 from dataclasses import replace
 from pathlib import Path
+
+import click
 
 from servegate_action.load.cell import LoadLimits, Target, run_cell
 from servegate_action.load.command import LoadOptions, planned_workload, request_line
@@ -30,31 +31,30 @@ DIALECT = Dialect(
 )
 
 
-def main() -> None:
+@click.command()
+@click.argument("url")
+@click.option("--concurrency", type=int, required=True)
+@click.option("--requests", type=int, required=True)
+@click.option("--output-tokens", type=int, required=True)
+@click.option("--processes", type=int, default=1)
+@click.option("--out", type=click.Path(path_type=Path), required=True)
+def main(url: str, concurrency: int, requests: int, output_tokens: int, processes: int, out: Path) -> None:
     """Run, and write `requests.jsonl` and `ours.json` into DIR."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("url")
-    parser.add_argument("--concurrency", type=int, required=True)
-    parser.add_argument("--requests", type=int, required=True)
-    parser.add_argument("--output-tokens", type=int, required=True)
-    parser.add_argument("--processes", type=int, default=1)
-    parser.add_argument("--out", type=Path, required=True)
-    told = parser.parse_args()
     options = LoadOptions(
-        url=told.url,
-        concurrency=told.concurrency,
-        requests=told.requests,
+        url=url,
+        concurrency=concurrency,
+        requests=requests,
         prompt_tokens=64,
-        output_tokens=told.output_tokens,
+        output_tokens=output_tokens,
         warmup_requests=1,
     )
     (planned,) = planned_workload(options).for_launch(1)
     named = (replace(r, prompt=f"#{n}# {r.prompt}") for n, r in enumerate(planned.measured))
     cell = replace(planned, warmup=(), measured=tuple(named))
-    result = run_cell(Target(told.url, DIALECT), cell, limits=LoadLimits(processes=told.processes))
+    result = run_cell(Target(url, DIALECT), cell, limits=LoadLimits(processes=processes))
     read_ns = time.monotonic_ns()
     measured = [request for request in result.requests if request.phase == "measured"]
-    with (told.out / "requests.jsonl").open("w") as lines:
+    with (out / "requests.jsonl").open("w") as lines:
         lines.writelines(request_line(request) + "\n" for request in measured)
     run, client = result.run, result.run.client
     table = summarize(result.requests, window=(run.steady_start_ns, run.steady_end_ns), open_loop=False)
@@ -66,7 +66,7 @@ def main() -> None:
         "client": client.model_dump(mode="json"),
         "parsing_ns": read_ns - run.ended_ns,
     }
-    (told.out / "ours.json").write_text(json.dumps(summary))
+    (out / "ours.json").write_text(json.dumps(summary))
     gc.freeze()  # as the command does in its end
 
 
