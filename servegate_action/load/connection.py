@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from servegate_action.load.clock import RX_SOFTWARE_AND_REPORT, SO_TIMESTAMPING
 
 if TYPE_CHECKING:
-    from servegate_action.load.engine import Exchange
+    from servegate_action.load.exchange import Exchange
     from servegate_action.load.job import Job
     from servegate_action.load.tls import TlsLayer
 

@@ -21,23 +21,16 @@ from typing import TYPE_CHECKING
 
 from servegate_action.load.clock import ANCILLARY_BYTES, OffsetTracker, unpack_timespec
 from servegate_action.load.connection import Connection, Lost
-from servegate_action.load.framing import LAST_BYTES, Framing
+from servegate_action.load.exchange import Exchange
+from servegate_action.load.framing import LAST_BYTES
 from servegate_action.load.job import Entry, Job
+from servegate_action.load.pause import pause_s
 
 if TYPE_CHECKING:
     from servegate_action.load.tls import TlsLayer
 
 TICK_NS = 50_000_000
 READ_BYTES = 1 << 16
-PAUSE_ABOVE_READS_PER_S = 2500.0
-"""Below this rate a sleep costs more than it saves."""
-PAUSE_SHARE_OF_GAP = 0.25
-"""Sleep at most this share of the mean gap between two arrivals of a stream that flows: two events in one read lose a
-stamp. Requests that wait for their first token do not count."""
-PAUSE_MAX_S = 0.004
-PAUSE_MIN_S = 0.0003
-READS_PER_DRAIN = 32
-"""Enough to share the price of waking; sleeping longer would delay the next requests of streams that are through."""
 LOOK_EVERY_TICKS = 4
 """How often what the hot path left unjudged is judged: a server that goes on talking after its answer, or breaks HTTP."""
 SPARE_CONNECTIONS = 4
@@ -50,45 +43,6 @@ its headers say (llama.cpp does): from then on each request gets a connection of
 
 monotonic_ns = time.monotonic_ns
 EPOLLIN, EPOLLOUT = select.EPOLLIN, select.EPOLLOUT
-
-
-class Exchange:
-    """One request and everything that came back for it."""
-
-    __slots__ = (
-        "buffer",
-        "due_ns",
-        "end_ns",
-        "error",
-        "framing",
-        "index",
-        "last_ns",
-        "marks",
-        "resent",
-        "reused",
-        "sent_ns",
-        "slot",
-        "stamps",
-        "unstamped",
-        "waited",
-    )
-
-    def __init__(self, index: int, *, slot: int | None, due_ns: int) -> None:
-        self.index = index
-        self.slot = slot
-        self.due_ns = due_ns
-        self.sent_ns: int | None = None
-        self.last_ns = due_ns
-        self.end_ns = 0
-        self.buffer = bytearray()
-        self.stamps = array("q")
-        self.marks = array("q")
-        self.framing = Framing()
-        self.unstamped = 0
-        self.reused = False
-        self.waited = False
-        self.resent = False
-        self.error: str | None = None
 
 
 class Engine:
@@ -527,14 +481,6 @@ class Engine:
                 self._lose(connection, f"timeout: not finished {request_ns / 1e9:g} s after sending", may_resend=False)
             elif now_ns - exchange.last_ns > stall_ns:
                 self._lose(connection, f"stalled: nothing arrived for {stall_ns / 1e9:g} s", may_resend=False)
-
-
-def pause_s(reads_per_s: float, *, flowing: int) -> float:
-    """How long to sleep between drains, s; 0 = wake for every arrival. `flowing`: streams whose tokens are coming."""
-    if reads_per_s < PAUSE_ABOVE_READS_PER_S:
-        return 0.0
-    pause = min(READS_PER_DRAIN / reads_per_s, PAUSE_SHARE_OF_GAP * flowing / reads_per_s, PAUSE_MAX_S)
-    return pause if pause >= PAUSE_MIN_S else 0.0
 
 
 def _securing(job: Job) -> Callable[[], TlsLayer] | None:

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import BinaryIO, cast
 
-from servegate_action.load.engine import Exchange
+from servegate_action.load.exchange import Exchange
 
 MEMORY_LIMIT_BYTES = 8 << 20
 RELIEF_NS = 2_000_000

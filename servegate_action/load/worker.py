@@ -21,7 +21,8 @@ from typing import BinaryIO
 from servegate_action.load.answer import Answer, Reader
 from servegate_action.load.clock import ANCILLARY_BYTES, RX_SOFTWARE_AND_REPORT, SO_TIMESTAMPING
 from servegate_action.load.connection import Lost
-from servegate_action.load.engine import Engine, Exchange
+from servegate_action.load.engine import Engine
+from servegate_action.load.exchange import Exchange
 from servegate_action.load.job import DONE, PROGRESS, READY, REQUEST, Job, unpack_entries, write_frame
 from servegate_action.load.process import ask_for_precedence, peak_rss_bytes
 from servegate_action.load.spill import Spill

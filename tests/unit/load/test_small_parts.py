@@ -14,8 +14,9 @@ from servegate_action.analysis.cells import measure_cell
 from servegate_action.config.limits import Slo
 from servegate_action.load.cell import Target, due_times, process_count, request_head, steady_window
 from servegate_action.load.clock import OffsetTracker, sample_offset_ns
-from servegate_action.load.engine import Exchange, pause_s
+from servegate_action.load.exchange import Exchange
 from servegate_action.load.job import PROGRESS, Entry, FrameReader, pack_entries, unpack_entries, write_frame
+from servegate_action.load.pause import pause_s
 from servegate_action.load.server_metrics import parse_server_metrics
 from servegate_action.load.spill import Spill
 from servegate_action.load.summary import gaps_ns, ordered, ranked, summarize, tokens_in, tpot_ns, ttft_ns
