@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Literal
 
 from servegate_action import __version__, calibrations, launch, store, traces, workload
-from servegate_action.analysis import calibration, checklist
+from servegate_action.analysis import calibration, checklist, plan_check
 from servegate_action.analysis.calibration import Calibration
 from servegate_action.analysis.judgement import Judgement, Word
 from servegate_action.analysis.metrics import LaunchData
@@ -120,7 +120,7 @@ def _misfits(config: Config, recording: Recording, trace: Sequence[TraceRow] | N
         ("order of launches", _listed(plan.order), _listed(order)),
     )
     found = (f"{what} {said}, declared {declared}" for what, said, declared in repeated if said != declared)
-    return (*found, *workload.undeclared(config.workload, plan.cells, trace=trace))
+    return (*found, *plan_check.undeclared(config.workload, plan.cells, trace=trace))
 
 
 def _listed(order: tuple[tuple[Side, Side], ...]) -> str:

@@ -280,26 +280,27 @@ def _canonical(value: dict[str, object]) -> str:
 
 
 def _trace_cell(trace: config.Trace, seed: int, rows: Sequence[TraceRow], fit: LengthFit) -> PlannedCell:
-    window = _window(trace, rows)
+    window = trace_window(trace, rows)
     draws = _draws(seed, "trace")
     requests = tuple(
         _trace_request(f"trace:{index:05d}", row, draws, seed, fit)
         for index, row in enumerate(window[: trace.warmup_requests] + window)
     )
     warmup, measured = requests[: -len(window)], requests[-len(window) :]
-    due = _due(trace, window)
+    due = trace_due(trace, window)
     return PlannedCell(
         id="trace",
         name="trace",
         concurrency=None,
-        rate_per_second=_rate(due),
+        rate_per_second=mean_rate(due),
         weight=1.0,
         warmup=warmup,
         measured=_with_arrivals(measured, due),
     )
 
 
-def _window(trace: config.Trace, rows: Sequence[TraceRow]) -> list[TraceRow]:
+def trace_window(trace: config.Trace, rows: Sequence[TraceRow]) -> list[TraceRow]:
+    """The declared part of a trace. Raises ConfigError when fewer than two requests arrive in it."""
     start, end = trace.start_s * 1e9, (trace.start_s + trace.duration_s) * 1e9 if trace.duration_s else float("inf")
     window = [row for row in rows if start <= row.t_ns < end]
     if len(window) < 2:
@@ -307,12 +308,13 @@ def _window(trace: config.Trace, rows: Sequence[TraceRow]) -> list[TraceRow]:
     return window
 
 
-def _due(trace: config.Trace, window: Sequence[TraceRow]) -> list[int]:
+def trace_due(trace: config.Trace, window: Sequence[TraceRow]) -> list[int]:
+    """When each request of the window is due, ns after the first, at the declared speed."""
     return [round((row.t_ns - window[0].t_ns) / trace.speedup) for row in window]
 
 
-def _rate(due: Sequence[int]) -> float:
-    """The mean over the gaps; all that arrive at one moment arrive within a second."""
+def mean_rate(due: Sequence[int]) -> float:
+    """Requests per second, the mean over the gaps; all that arrive at one moment arrive within a second."""
     seconds = max(due) / 1e9
     return (len(due) - 1) / seconds if seconds else float(len(due))
 
@@ -326,103 +328,4 @@ def _trace_request(identifier: str, row: TraceRow, draws: Draws, seed: int, fit:
     own = _text(draws, max(1, words - block_words * len(blocks)))
     return PlannedRequest(
         id=identifier, prompt=own, output_tokens=row.output_tokens, due_ns=None, prefix=" ".join(blocks)
-    )
-
-
-# ---------------------------------------------------------------- a plan against what is declared
-
-
-@dataclass(frozen=True, slots=True)
-class _Between:
-    """What a number of the plan may be: drawn numbers have a range, most have one value."""
-
-    low: float
-    high: float = math.inf
-
-    @classmethod
-    def only(cls, value: float) -> _Between:
-        return cls(value, value)
-
-    def holds(self, value: object) -> bool:
-        """Whether the value is one of them, up to the last digits of a float."""
-        return isinstance(value, int | float) and self.low * (1 - 1e-9) <= value <= self.high * (1 + 1e-9)
-
-    def __str__(self) -> str:
-        if self.low == self.high:
-            return f"{self.low:g}"
-        return f"{self.low:g} or more" if self.high == math.inf else f"{self.low:g} to {self.high:g}"
-
-
-_Expected = dict[str, str | _Between | None]
-
-
-def undeclared(
-    declared: config.Workload, cells: Sequence[CellPlan], *, trace: Sequence[TraceRow] | None = None
-) -> tuple[str, ...]:
-    """Where a recorded plan is not what the configuration declares, a sentence for each cell; empty when it is.
-
-    A verdict is about the cells of the plan: one that is left out, or weighs less, could hide a regression. Lengths that are
-    drawn are held to their range, and the prompts' lengths to nothing: they are words, as the baseline counts. `trace` holds
-    the rows of `declared.trace` where they are known.
-    """
-    expected = dict(_trace_expected(declared.trace, cells, trace) if declared.trace else _expected(declared.cells))
-    planned = [cell.id for cell in cells]
-    if planned != list(expected):
-        found = f"cells {', '.join(planned)}" if planned else "no cells"
-        return (f"{found}, declared {', '.join(expected)}",)
-    findings = ((cell.id, _misfits(cell, expected[cell.id])) for cell in cells)
-    return tuple(f"{identifier}: {'; '.join(wrong)}" for identifier, wrong in findings if wrong)
-
-
-def _misfits(cell: CellPlan, expected: _Expected) -> list[str]:
-    found = [(name, getattr(cell, name), allowed) for name, allowed in expected.items()]
-    return [
-        f"{name.replace('_', ' ')} {value}, declared {allowed}"
-        for name, value, allowed in found
-        if not (allowed.holds(value) if isinstance(allowed, _Between) else value == allowed)
-    ]
-
-
-def _expected(cells: Sequence[config.Cell]) -> Iterator[tuple[str, _Expected]]:
-    for cell in cells:
-        points = cell.concurrency or (None,)
-        for concurrency in points:
-            yield (
-                cell_id(cell, concurrency),
-                {
-                    "name": cell.name,
-                    "concurrency": None if concurrency is None else _Between.only(concurrency),
-                    "rate_per_second": None if cell.rate_per_second is None else _Between.only(cell.rate_per_second),
-                    "weight": _Between.only(cell.weight / len(points)),
-                    "requests": _Between.only(cell.requests),
-                    "warmup_requests": _Between.only(cell.warmup_requests) if cell.warmup_requests else _Between(1),
-                    "output_tokens": _mean_of(cell.output_tokens),
-                },
-            )
-
-
-def _mean_of(length: config.Length) -> _Between:
-    if isinstance(length, config.Uniform):
-        return _Between(length.low, length.high)
-    return _Between(1) if isinstance(length, config.Lognormal) else _Between.only(length)
-
-
-def _trace_expected(
-    trace: config.Trace, cells: Sequence[CellPlan], rows: Sequence[TraceRow] | None
-) -> Iterator[tuple[str, _Expected]]:
-    window = None if rows is None else _window(trace, rows)
-    count = cells[0].requests if window is None and cells else len(window or ())
-    yield (
-        "trace",
-        {
-            "name": "trace",
-            "concurrency": None,
-            "rate_per_second": _Between(0) if window is None else _Between.only(_rate(_due(trace, window))),
-            "weight": _Between.only(1),
-            "requests": _Between(2) if window is None else _Between.only(len(window)),
-            "warmup_requests": _Between.only(min(trace.warmup_requests, count)),
-            "output_tokens": _Between(1)
-            if window is None
-            else _Between.only(fmean(row.output_tokens for row in window)),
-        },
     )
