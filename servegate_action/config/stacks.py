@@ -11,7 +11,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from servegate_action.config.base import EnvName, Model, Positive, PositiveInt
+from servegate_action.config.base import EnvEntry, EnvName, Model, Positive, PositiveInt
 from servegate_action.records import Side
 
 
@@ -93,7 +93,7 @@ class Stack(Model):
     served_model: str | None = Field(
         default=None, description="model name in requests; default: model.name or /v1/models"
     )
-    env: tuple[EnvName, ...] = Field(default=(), description="NAME (passed on, masked) or NAME=value")
+    env: tuple[EnvEntry, ...] = Field(default=(), description="NAME (passed on, masked) or NAME=value")
     gpu_count: PositiveInt = Field(default=1, description="accelerators that this stack holds")
     gpu_uuids: tuple[str, ...] = Field(default=(), description="their UUIDs; default: all that are visible")
     gpu_pool: str | None = Field(default=None, description="pool or node type, when the two stacks need different ones")

@@ -61,7 +61,7 @@ def launch_container(launch: Launch, stack: ContainerStack, world: DockerWorld) 
     """Create and start the container, wait until it serves, and remove it with the block."""
     requested_ns = time.monotonic_ns()
     plan = _prepare(launch, stack, world)
-    image = world.image(stack.image, allow_tag=stack.allow_tag, progress=launch.progress)
+    image = world.image(stack.image, progress=launch.progress)
     running = RunningContainer(launch, stack, world, plan, image)
     try:
         running.start(requested_ns)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from servegate_action.errors import LaunchFailed, UsageError
+from servegate_action.errors import LaunchFailed
 from servegate_action.launch.ledger import Owner
 from servegate_action.launch.stack import Progress
 from servegate_action.launch.volumes import OwnMount, Paths
@@ -143,15 +143,10 @@ class DockerWorld:
         """What everything that is launched carries, so that a sweep finds it and its owner."""
         return labels(self.run_id, self.me)
 
-    def image(self, name: str, *, allow_tag: bool, progress: Progress) -> Image:
-        """The image, pulled when it is not there. Refuses a tag unless it is allowed: it could mean another image tomorrow."""
+    def image(self, name: str, *, progress: Progress) -> Image:
+        """The image, pulled when it is not there."""
         from docker.errors import ImageNotFound
 
-        if "@sha256:" not in name and not allow_tag:
-            raise UsageError(
-                f"the image {name} is named by a tag, which can move between the two launches",
-                next_step="name it by digest (name@sha256:…), or set `allow_tag: true` beside `image` for one that is built here",
-            )
         with translated(f"the image {name} cannot be had"):
             try:
                 return self.client.images.get(name)

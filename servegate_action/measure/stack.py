@@ -11,10 +11,10 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from servegate_action import client, launch, load, telemetry
+from servegate_action.config.base import belongs_to_the_job
 from servegate_action.config.models import Config
 from servegate_action.config.stacks import Stack
 from servegate_action.errors import UsageError
-from servegate_action.launch.environment import FORBIDDEN
 from servegate_action.launch.ports import is_open
 from servegate_action.measure.job import Draft, Job
 from servegate_action.records import ColdStart, Dialect, Side
@@ -122,29 +122,23 @@ def served_model(stack: Stack, config: Config) -> str:
 def headers(stack: Stack, environment: Mapping[str, str]) -> dict[str, str]:
     """Authorization for an endpoint that wants it; the key is read by name and stays in memory.
 
-    Raises UsageError for a variable that is not set, or that belongs to the runner: a change chooses the address.
+    Raises UsageError for a variable that is not set, or that holds what belongs to the job: a change chooses the address.
     """
     name = stack.endpoint.api_key_env if stack.endpoint else None
     if name is None:
         return {}
-    if FORBIDDEN.match(name):
-        raise _not_to_be_sent(f"the endpoint {stack.label!r} asks for the variable {name}, which belongs to the job")
     if not environment.get(name):
         raise UsageError(
             f"the variable {name}, which holds the key of the endpoint {stack.label!r}, is not set",
             next_step=f"pass it in the workflow: `env: {{{name}: ${{{{ secrets.{name} }}}}}}`",
         )
-    if environment[name] in {value for other, value in environment.items() if FORBIDDEN.match(other)}:
-        raise _not_to_be_sent(f"the variable {name} holds the same as a variable that belongs to the job")
+    if environment[name] in {value for other, value in environment.items() if belongs_to_the_job(other)}:
+        raise UsageError(
+            f"the variable {name} holds the same as a variable that belongs to the job",
+            why="it would be sent to an address that the change under test can choose",
+            next_step="give the endpoint a key of its own, and name its variable as api_key_env",
+        )
     return {"Authorization": f"Bearer {environment[name]}"}
-
-
-def _not_to_be_sent(what: str) -> UsageError:
-    return UsageError(
-        what,
-        why="it would be sent to an address that the change under test can choose",
-        next_step="give the endpoint a key of its own, and name its variable as api_key_env",
-    )
 
 
 def weights_path(job: Job) -> Path | None:

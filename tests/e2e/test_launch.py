@@ -133,15 +133,6 @@ def test_a_container_that_listens_on_loopback_only_is_told_so(place: Place) -> N
     assert place.left() == set()
 
 
-def test_an_image_by_tag_is_refused_unless_allowed(place: Place) -> None:
-    stack = container()
-    assert stack.container is not None
-    unchecked = stack.model_copy(update={"container": stack.container.model_copy(update={"allow_tag": False})})
-    with pytest.raises(UsageError, match="tag"), place.launch(unchecked):
-        pass
-    assert place.left() == set()
-
-
 def test_an_image_that_cannot_be_had_fails_with_its_name(place: Place) -> None:
     name = "localhost/no-such-image@sha256:" + "0" * 64
     with pytest.raises(LaunchFailed, match="no-such-image"), place.launch(container(image=name)):

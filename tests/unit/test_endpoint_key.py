@@ -25,16 +25,6 @@ def test_a_key_that_is_not_set_is_asked_for_by_name() -> None:
         headers(endpoint("SERVER_KEY"), {})
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["GITHUB_TOKEN", "GH_TOKEN", "ACTIONS_RUNTIME_TOKEN", "ACTIONS_ID_TOKEN_REQUEST_TOKEN", "INPUT_GITHUB_TOKEN"],
-)
-def test_the_jobs_own_tokens_are_sent_to_no_endpoint(name: str) -> None:
-    with pytest.raises(UsageError, match=f"{name}, which belongs to the job") as caught:
-        headers(endpoint(name), {name: TOKEN})
-    assert TOKEN not in str(caught.value)
-
-
 def test_the_jobs_token_under_another_name_is_sent_to_no_endpoint() -> None:
     with pytest.raises(UsageError, match="holds the same as a variable that belongs to the job"):
         headers(endpoint("SERVER_KEY"), {"SERVER_KEY": TOKEN, "INPUT_GITHUB-TOKEN": TOKEN})

@@ -121,6 +121,12 @@ def test_every_problem_is_reported_in_the_order_of_the_lines() -> None:
         ('process: {command: [a, "{port}"]}', 'container: {image: "x/y:latest"}', 7, "is named by a tag"),
         ("http://10.0.0.7:8000", "10.0.0.7", 10, "string should match pattern"),
         ("label: b", "label: b\n    env: [A-B]", 10, "string should match pattern"),
+        ("label: b", "label: b\n    env: [GH_TOKEN]", 10, "GH_TOKEN belongs to the job"),
+        ("label: b", "label: b\n    env: [GITHUB_ENV=x]", 10, "GITHUB_ENV belongs to the job"),
+        ('"http://10.0.0.7:8000"', '"http://a", api_key_env: GITHUB_TOKEN', 10, "GITHUB_TOKEN belongs to the job"),
+        ('"http://10.0.0.7:8000"', '"http://a", api_key_env: INPUT_X', 10, "INPUT_X belongs to the job"),
+        ('"http://10.0.0.7:8000"', '"http://a", api_key_env: ACTIONS_RUNTIME_TOKEN', 10, "belongs to the job"),
+        ('"http://10.0.0.7:8000"', '"http://a", api_key_env: KEY=v', 10, "string should match pattern"),
     ],
 )
 def test_a_mistake_is_named_at_its_line(change: str, by: str, line: int, says: str) -> None:
