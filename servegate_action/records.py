@@ -288,8 +288,8 @@ class LogprobComparison(Record):
     own_mean_difference: float = Field(description="the same of the baseline against itself")
 
 
-class NumericsProbe(Record):
-    """Do the two stacks give the same answers? Greedy, one at a time, fixed prompts."""
+class AnswersCompared(Record):
+    """Greedy answers to the same prompts: the candidate's beside the baseline's, and the baseline's beside its own second ones."""
 
     prompts: int
     self_match: float = Field(description="exact-match rate of the baseline against itself")
@@ -301,9 +301,17 @@ class NumericsProbe(Record):
     first_divergence_median: MaybeInt = Field(
         description="characters before the first difference, over differing answers"
     )
-    logprobs: LogprobComparison | Absent = Field(description="shown, never gated")
     passed: bool
     reason: str
+
+
+class NumericsProbe(Record):
+    """Do the two stacks give the same answers? Fixed prompts, asked in three ways."""
+
+    alone: AnswersCompared = Field(description="short prompts, one at a time")
+    long: AnswersCompared | Absent = Field(description="prompts as long as the workload's longest, one at a time")
+    together: AnswersCompared | Absent = Field(description="both kinds, as many at once as the workload asks for")
+    logprobs: LogprobComparison | Absent = Field(description="of the short prompts; shown, never gated")
 
 
 class Host(Record):

@@ -254,7 +254,7 @@ def _resent(launches: Sequence[Launch]) -> Iterator[str]:
 
 
 def _other_texts(evidence: Evidence) -> Iterator[str]:
-    """Answers under load, which the numerics probe never sees. Not gated: batches make kernels round differently."""
+    """The measured answers themselves. Not gated: nobody knows how far the baseline would agree with itself on them."""
     same: dict[str, list[bool]] = {}
     for one in evidence.rounds:
         for name, ours in one.baseline.replayed.items():

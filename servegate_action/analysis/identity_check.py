@@ -7,18 +7,18 @@ Nothing is looked up or guessed here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from servegate_action.analysis.judgement import Difference, HardCheck, IdentitySummary
 from servegate_action.analysis.rounds import Evidence
-from servegate_action.config.models import Config
+from servegate_action.config.models import LONG_PROMPT_WORDS, Also, Config
 from servegate_action.records import (
     Absent,
+    AnswersCompared,
     LogprobComparison,
     MaybeInt,
     MaybeStr,
-    NumericsProbe,
     Quantization,
     Recording,
     Side,
@@ -31,6 +31,12 @@ PLAIN = frozenset({"fp64", "fp32", "fp16", "bf16"})
 """Number formats that are no quantization."""
 FAR_ABOVE_CAP = 2
 """So many times a declared cap at once is no preempted request any more: the cap is not what was declared."""
+DIFFERENT = {
+    "numerics": "compare sampling defaults, chat template, tokenizer and precision of the two stacks",
+    "numerics_long": "compare the longest context, position scaling, sliding windows and truncation of the two stacks",
+    "numerics_together": "look for requests that share state in the candidate: batching, the KV cache, prefix reuse",
+}
+"""What to look at when the answers differ, by the way in which they were asked for."""
 _WEAKER = (Known.UNKNOWN, Known.DECLARED, Known.PROVEN)
 
 
@@ -148,7 +154,7 @@ def identity_checks(config: Config, recording: Recording, at_once: Mapping[Side,
     parts = sameness(recording)
     if isinstance(parts, Absent):
         missing = HardCheck(name="identity", kind="inconclusive", ok=False, detail=parts.absent)
-        return [missing, *_numerics(config, recording.numerics)]
+        return [missing, *_numerics(config, recording)]
     model, quantization, batch = parts
     return [
         _same(model, "identity_model", unknown="invalid", declare="model.path or model.revision"),
@@ -161,7 +167,7 @@ def identity_checks(config: Config, recording: Recording, at_once: Mapping[Side,
         _same(batch, "identity_batch", unknown="inconclusive", declare="batch_size, for the stack that does not say"),
         *_contradicted(recording),
         *_beyond_cap(recording, at_once or {}),
-        *_numerics(config, recording.numerics),
+        *_numerics(config, recording),
     ]
 
 
@@ -220,26 +226,42 @@ def _beyond_cap(recording: Recording, at_once: Mapping[Side, int]) -> list[HardC
     ]
 
 
-def _numerics(config: Config, probe: NumericsProbe | Absent) -> list[HardCheck]:
+def _numerics(config: Config, recording: Recording) -> Iterator[HardCheck]:
     """Do the answers agree? Switched off by the gate's own policy it is no check; missing otherwise it allows no PASS."""
+    probe, also = recording.numerics, config.numerics.also
     if not config.numerics.enabled:
-        return []
+        return
     if isinstance(probe, Absent):
-        detail = f"the answers of the two stacks were not compared: {probe.absent}"
-        return [HardCheck(name="numerics", kind="inconclusive", ok=False, detail=detail)]
-    return [
-        HardCheck(
-            name="numerics",
-            kind="invalid",
-            ok=probe.passed,
-            detail=f"the answers agree: {probe.reason}; {_logprobs(probe.logprobs)}"
-            if probe.passed
-            else f"the answers differ: {probe.reason}",
-            advice=""
-            if probe.passed
-            else "compare sampling defaults, chat template, tokenizer and precision of the two stacks",
+        yield _not_compared("numerics", f"the answers of the two stacks were not compared: {probe.absent}")
+        return
+    yield _answers("numerics", "the answers", probe.alone, _logprobs(probe.logprobs))
+    cells = recording.plan.cells
+    if Also.LONG in also:
+        wanted = any(cell.prompt_tokens >= LONG_PROMPT_WORDS for cell in cells)
+        yield from _also("numerics_long", "the answers to long prompts", probe.long, wanted=wanted)
+    if Also.TOGETHER in also:
+        wanted = any(cell.concurrency is None or cell.concurrency > 1 for cell in cells)
+        yield from _also("numerics_together", "the answers to many at once", probe.together, wanted=wanted)
+
+
+def _also(name: str, what: str, found: AnswersCompared | Absent, *, wanted: bool) -> Iterator[HardCheck]:
+    if not isinstance(found, Absent):
+        yield _answers(name, what, found)
+    elif wanted:
+        yield _not_compared(name, f"{what} were not compared: {found.absent}")
+
+
+def _not_compared(name: str, detail: str) -> HardCheck:
+    return HardCheck(name=name, kind="inconclusive", ok=False, detail=detail)
+
+
+def _answers(name: str, what: str, found: AnswersCompared, besides: str = "") -> HardCheck:
+    if not found.passed:
+        return HardCheck(
+            name=name, kind="invalid", ok=False, detail=f"{what} differ: {found.reason}", advice=DIFFERENT[name]
         )
-    ]
+    detail = f"{what} agree: {found.reason}"
+    return HardCheck(name=name, kind="invalid", ok=True, detail=f"{detail}; {besides}" if besides else detail)
 
 
 def _logprobs(compared: LogprobComparison | Absent) -> str:

@@ -52,7 +52,12 @@ def _row(number: int, lines: Sequence[RowLine], notes: Iterable[str] = ()) -> Ro
 
 # ---------------------------------------------------------------- the rows
 
-IDENTITY_CHECKS = {"identity_declared": "as declared", "numerics": "answers"}
+IDENTITY_CHECKS = {
+    "identity_declared": "as declared",
+    "numerics": "answers",
+    "numerics_long": "answers to long prompts",
+    "numerics_together": "answers to many at once",
+}
 Body = tuple[list[RowLine], list[str]]
 
 

@@ -7,6 +7,7 @@ file, and nothing here measures or decides.
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
@@ -27,12 +28,27 @@ class Load(Model):
     stall_timeout_s: Positive = Field(default=60.0, description="longest time without a byte once sent")
 
 
+LONG_PROMPT_WORDS = 64
+"""From here on a prompt of the workload counts as long, and answers to long prompts are compared too."""
+
+
+class Also(StrEnum):
+    """What the numerics probe asks besides short prompts, one at a time."""
+
+    LONG = "long"
+    TOGETHER = "together"
+
+
 class Numerics(Model):
     """The numerics probe: do both stacks give the same answers?"""
 
     enabled: bool = True
     prompts: Annotated[int, Field(ge=1, le=500)] = 20
     output_tokens: PositiveInt = 32
+    also: tuple[Also, ...] = Field(
+        default=(Also.LONG, Also.TOGETHER),
+        description="besides short prompts, one at a time: prompts as long as the workload's longest, and all together",
+    )
 
 
 class ReportOptions(Model):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from servegate_action.identity.hashing import hash_files
 from servegate_action.identity.identify import Subject, identify
 from servegate_action.identity.metrics import server_metrics
-from servegate_action.identity.numerics import compare_logprobs, numerics, probe_prompts
+from servegate_action.identity.numerics import compare_answers, compare_logprobs, long_prompts, probe_prompts
 from servegate_action.identity.volume import VolumeReader
 from servegate_action.identity.weights import ModelHash, hash_model
 
@@ -18,11 +18,12 @@ __all__ = [
     "ModelHash",
     "Subject",
     "VolumeReader",
+    "compare_answers",
     "compare_logprobs",
     "hash_files",
     "hash_model",
     "identify",
-    "numerics",
+    "long_prompts",
     "probe_prompts",
     "server_metrics",
 ]

@@ -22,12 +22,13 @@ import math
 import statistics
 from collections.abc import Sequence
 
-from servegate_action.records import Absent, LogprobComparison, NumericsProbe
+from servegate_action.records import Absent, AnswersCompared, LogprobComparison
+from servegate_action.words import VOCABULARY
 
 TokenLogprobs = Sequence[tuple[str, float]]
 """The tokens of one answer with their log-probabilities, in order."""
 
-NOT_ASKED = Absent(absent="nobody was asked for log-probabilities")
+KEY_STEP, FIRST_NUMBER, NUMBER_STEP, FILLER_STEP = 17, 4127, 773, 41
 SMALLEST_MARGIN = 0.01
 SIGMAS = 3.0
 
@@ -64,13 +65,22 @@ def probe_prompts(count: int) -> tuple[str, ...]:
     )[:count]
 
 
-def numerics(
-    baseline: Sequence[str],
-    again: Sequence[str],
-    candidate: Sequence[str],
-    *,
-    logprobs: LogprobComparison | Absent = NOT_ASKED,
-) -> NumericsProbe:
+def long_prompts(count: int, *, words: int) -> tuple[str, ...]:
+    """Prompts of about so many words, each with a fact somewhere between its beginning and its end, and asked for at the end."""
+    return tuple(_long_prompt(number, place=number / count, words=words) for number in range(count))
+
+
+def _long_prompt(number: int, *, place: float, words: int) -> str:
+    key = VOCABULARY[(KEY_STEP * number) % len(VOCABULARY)]
+    fact = f"The number of the {key} box is {FIRST_NUMBER + NUMBER_STEP * number}."
+    question = f"The number of the {key} box is"
+    room = max(1, words - len(fact.split()) - len(question.split()))
+    filler = [VOCABULARY[(FILLER_STEP * (number + 1) + step * (number + 2)) % len(VOCABULARY)] for step in range(room)]
+    before = round(place * room)
+    return " ".join([*filler[:before], fact, *filler[before:], question])
+
+
+def compare_answers(baseline: Sequence[str], again: Sequence[str], candidate: Sequence[str]) -> AnswersCompared:
     """Compare answers to the same prompts, in the same order: the baseline's, its second ones, the candidate's."""
     count = len(baseline)
     if not count or not count == len(again) == len(candidate):
@@ -85,7 +95,7 @@ def numerics(
         *_match_reasons(self_match, cross_match, count),
         *_agreement_reasons(own, cross),
     )
-    return NumericsProbe(
+    return AnswersCompared(
         prompts=count,
         self_match=self_match,
         cross_match=cross_match,
@@ -94,7 +104,6 @@ def numerics(
         first_divergence_median=round(statistics.median(differing))
         if differing
         else Absent(absent="no answer differs"),
-        logprobs=logprobs,
         passed=not reasons,
         reason="; ".join(reasons)
         or f"{cross_match:.0%} of {count} answers are the same, {self_match:.0%} of the baseline's own when asked twice",

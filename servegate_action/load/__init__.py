@@ -16,7 +16,14 @@ if TYPE_CHECKING:
     from servegate_action.load.certificate import certify
     from servegate_action.load.command import LoadOptions, LoadReport, run_load
     from servegate_action.load.dialect import agree, negotiate
-    from servegate_action.load.single import Completion, complete, complete_with_logprobs, count_tokens, probe_tokens
+    from servegate_action.load.single import (
+        Completion,
+        complete,
+        complete_together,
+        complete_with_logprobs,
+        count_tokens,
+        probe_tokens,
+    )
 
 __all__ = [
     "CellProgress",
@@ -29,6 +36,7 @@ __all__ = [
     "agree",
     "certify",
     "complete",
+    "complete_together",
     "complete_with_logprobs",
     "count_tokens",
     "negotiate",
@@ -51,6 +59,7 @@ _HOMES = {
     "negotiate": "dialect",
     "Completion": "single",
     "complete": "single",
+    "complete_together": "single",
     "complete_with_logprobs": "single",
     "count_tokens": "single",
     "probe_tokens": "single",

@@ -1,14 +1,16 @@
 """Single requests outside any measurement: an answer's text, a prompt's length in tokens, a text's number of tokens.
 
-For calibration, the numerics probe and cross-checks. One at a time, no stamps. What a server does not answer is
-`CannotMeasure`, with its own words. It refuses to be used for timing.
+For calibration, the numerics probe and cross-checks. No stamps. What a server does not answer is `CannotMeasure`, with
+its own words. It refuses to be used for timing.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from math import isfinite
 
 from servegate_action import client
@@ -48,6 +50,24 @@ def complete(target: Target, prompt: str, *, output_tokens: int, timeout_s: floa
     output = next((u.completion_tokens for u in reversed(usages) if u.completion_tokens is not None), None)
     finish = next((reading.finish_reason for reading in reversed(readings) if reading.finish_reason), None)
     return Completion("".join(reading.text for reading in readings), prompt_tokens, output, finish)
+
+
+def complete_together(
+    target: Target, prompts: Sequence[str], *, output_tokens: int, at_once: int
+) -> tuple[Completion, ...]:
+    """The same for many prompts, up to `at_once` of them under way at a time. In the order of the prompts."""
+    if not prompts:
+        return ()
+    pool = ThreadPoolExecutor(at_once)
+    try:
+        return tuple(pool.map(partial(complete, target, output_tokens=output_tokens), prompts))
+    except CannotMeasure as error:
+        raise CannotMeasure(
+            f"of {len(prompts)} requests, {at_once} at once, one failed: {error}",
+            next_step="read the server's log: the workload asks for as many at once, or more",
+        ) from error
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)  # what is still under way ends with the stack
 
 
 def complete_with_logprobs(

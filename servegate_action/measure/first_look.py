@@ -8,25 +8,17 @@ cannot be compared, costs one launch here and no round.
 from __future__ import annotations
 
 import math
-import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from servegate_action import identity, load, telemetry
+from servegate_action.measure import answers
 from servegate_action.measure.job import Draft, Job
 from servegate_action.measure.stack import Up, running, weights_path
-from servegate_action.records import Absent, Dialect, LogprobComparison, NumericsProbe, Side, StackIdentity
+from servegate_action.records import Dialect, Side, StackIdentity
 from servegate_action.store import WORKLOAD
 from servegate_action.workload import LengthFit, Workload, calibration_texts, fit_lengths
-
-CHECK_TOKENS = 32
-"""Output tokens of the requests that show a stream's pace when the numerics probe is switched off."""
-
-
-LOGPROB_PROMPTS = 8
-"""How many of the probe's prompts are asked once more for log-probabilities: some 250 tokens are plenty for a mean."""
-
-Logprobs = tuple[tuple[tuple[str, float], ...], ...] | Absent
-"""Of each answer, its tokens with their log-probabilities."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,34 +37,38 @@ class Seen:
     """What the unmeasured launch of one stack showed."""
 
     dialect: Dialect
-    answers: tuple[str, ...]
-    again: tuple[str, ...]
-    logprobs: Logprobs
-    logprobs_again: Logprobs
     token_counts: tuple[int, ...]
-    stream_rate: float
+    target: load.Target
 
 
 def first_look(job: Job, draft: Draft, backend: telemetry.Kind) -> Common:
     """Launch each stack once, ask it everything that is asked once, then freeze the workload."""
     texts = calibration_texts(job.plan(LengthFit()))
-    seen: dict[Side, Seen] = {}
-    for side in Side:
-        job.reporter.phase(f"checking the {side}")
-        with running(job, draft, side, backend=backend, directory=f"rounds/00-{side}") as up:
-            seen[side] = _ask(job, draft, up, texts)
-    baseline, candidate = seen[Side.BASELINE], seen[Side.CANDIDATE]
+    with _checking(job, draft, Side.BASELINE, backend) as up:
+        baseline = _look_at(job, draft, up, texts)
+        workload = job.plan(fit_lengths(texts, baseline.token_counts))
+        about = answers.questions(job.config.numerics, workload)
+        ours, again = (answers.ask(baseline.target, about) for _ in range(2))
+    with _checking(job, draft, Side.CANDIDATE, backend) as up:
+        candidate = _look_at(job, draft, up, texts)
+        theirs = answers.ask(candidate.target, about)
     if baseline.token_counts != candidate.token_counts:
         draft.note(
             "the two stacks count the tokens of the same prompts differently: "
             f"{list(baseline.token_counts)} and {list(candidate.token_counts)}"
         )
-    workload = job.plan(fit_lengths(texts, baseline.token_counts))
     job.directory.write_lines(WORKLOAD, workload.lines())
     dialect = load.agree(baseline.dialect, candidate.dialect)
-    draft.set(dialect=dialect, numerics=_numerics(job, baseline, candidate))
+    draft.set(dialect=dialect, numerics=answers.compared(about, ours, again, theirs))
     draft.side = None
-    return Common(backend, workload, dialect, max(baseline.stream_rate, candidate.stream_rate))
+    return Common(backend, workload, dialect, max(ours.stream_rate, theirs.stream_rate))
+
+
+@contextmanager
+def _checking(job: Job, draft: Draft, side: Side, backend: telemetry.Kind) -> Iterator[Up]:
+    job.reporter.phase(f"checking the {side}")
+    with running(job, draft, side, backend=backend, directory=f"rounds/00-{side}") as up:
+        yield up
 
 
 def certify(job: Job, draft: Draft, common: Common) -> None:
@@ -102,7 +98,7 @@ def load_limits(job: Job) -> load.LoadLimits:
     )
 
 
-def _ask(job: Job, draft: Draft, up: Up, texts: tuple[str, ...]) -> Seen:
+def _look_at(job: Job, draft: Draft, up: Up, texts: tuple[str, ...]) -> Seen:
     own = load.negotiate(
         up.base_url,
         api=job.config.workload.api,
@@ -113,11 +109,7 @@ def _ask(job: Job, draft: Draft, up: Up, texts: tuple[str, ...]) -> Seen:
     target = up.target(own, job.config)
     counts = tuple(load.probe_tokens(target, texts))
     draft.set(identities={**draft.recording.identities, up.side: _identity(job, draft, up)})
-    answers, rate = _answers(job, target)
-    logprobs = _logprobs(job, target)
-    if up.side is not Side.BASELINE:
-        return Seen(own, answers, (), logprobs, (), counts, rate)
-    return Seen(own, answers, _answers(job, target)[0], logprobs, _logprobs(job, target), counts, rate)
+    return Seen(own, counts, target)
 
 
 def _identity(job: Job, draft: Draft, up: Up) -> StackIdentity:
@@ -137,45 +129,3 @@ def _identity(job: Job, draft: Draft, up: Up) -> StackIdentity:
         progress=job.reporter.phase,
     )
     return identity.identify(subject)
-
-
-def _answers(job: Job, target: load.Target) -> tuple[tuple[str, ...], float]:
-    """Greedy answers to the fixed prompts, one at a time, and the pace of that one stream."""
-    enabled = job.config.numerics.enabled
-    prompts = identity.probe_prompts(job.config.numerics.prompts if enabled else 1)
-    length = job.config.numerics.output_tokens if enabled else CHECK_TOKENS
-    started = time.monotonic()
-    answers = [load.complete(target, text, output_tokens=length) for text in prompts]
-    tokens = sum(answer.output_tokens or length for answer in answers)
-    return tuple(answer.text for answer in answers), tokens / (time.monotonic() - started)
-
-
-def _logprobs(job: Job, target: load.Target) -> Logprobs:
-    """Asked for apart from the answers, so that neither these nor the pace can depend on it. The first refusal ends it."""
-    if not job.config.numerics.enabled:
-        return Absent(absent="switched off: numerics.enabled is false")
-    found = []
-    for text in identity.probe_prompts(min(LOGPROB_PROMPTS, job.config.numerics.prompts)):
-        told = load.complete_with_logprobs(target, text, output_tokens=job.config.numerics.output_tokens)
-        if isinstance(told, Absent):
-            return told
-        found.append(told)
-    return tuple(found)
-
-
-def _numerics(job: Job, baseline: Seen, candidate: Seen) -> NumericsProbe | Absent:
-    if not job.config.numerics.enabled:
-        return Absent(absent="switched off: numerics.enabled is false")
-    compared = _compared(baseline, candidate)
-    return identity.numerics(baseline.answers, baseline.again, candidate.answers, logprobs=compared)
-
-
-def _compared(baseline: Seen, candidate: Seen) -> LogprobComparison | Absent:
-    once, again, theirs = baseline.logprobs, baseline.logprobs_again, candidate.logprobs
-    if isinstance(once, Absent):
-        return Absent(absent=f"the baseline: {once.absent}")
-    if isinstance(again, Absent):
-        return Absent(absent=f"the baseline, asked twice: {again.absent}")
-    if isinstance(theirs, Absent):
-        return Absent(absent=f"the candidate: {theirs.absent}")
-    return identity.compare_logprobs(once, again, theirs)

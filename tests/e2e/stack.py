@@ -37,6 +37,8 @@ class Pace:
     tpot_s: float
     die_after_requests: int
     words: tuple[str, ...]
+    forgets_beyond: int = 0
+    muddles: bool = False
 
 
 class Stack:
@@ -85,8 +87,11 @@ class Stack:
             print("::error::out of memory ##[error]the card is full", flush=True)
             os._exit(9)
         count = int(str(asked.get("max_tokens") or asked.get("max_completion_tokens") or 16))
-        texts = [f" {self._pace.words[index % len(self._pace.words)]}" for index in range(count)]
         prompt = len(str(asked.get("prompt") or asked.get("messages")).split())
+        forgets = 0 < self._pace.forgets_beyond < prompt
+        muddles = self._pace.muddles and self._running > 1
+        words = _other(self._pace.words) if forgets or muddles else self._pace.words
+        texts = [f" {words[index % len(words)]}" for index in range(count)]
         usage = {"prompt_tokens": prompt, "completion_tokens": count, "total_tokens": prompt + count}
         begun = asyncio.get_running_loop().time()
         if not asked.get("stream"):
@@ -101,6 +106,10 @@ class Stack:
         await _event(writer, "[DONE]")
         writer.write(b"0\r\n\r\n")
         await writer.drain()
+
+
+def _other(words: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(word.upper() for word in reversed(words))
 
 
 def _chunk(text: str, finish: str | None) -> dict[str, object]:
@@ -154,11 +163,15 @@ def main() -> None:
     parser.add_argument("--mib", type=int, default=1, help="memory that it holds")
     parser.add_argument("--refuse", action="store_true", help="leave at once, as a stack with a bad flag does")
     parser.add_argument("--shout", action="store_true", help="answer every prompt with other words")
+    parser.add_argument("--forget-beyond", type=int, default=0, help="answer longer prompts (words) with other words")
+    parser.add_argument("--muddle", action="store_true", help="answer with other words while others are answered too")
     told = parser.parse_args()
     if told.refuse:
         sys.exit("::error::unknown flag --fast ##[error]giving up")
-    words = tuple(word.upper() for word in reversed(WORDS)) if told.shout else WORDS
-    pace = Pace(told.ttft_ms / 1000, told.tpot_ms / 1000, told.die_after_requests, words)
+    words = _other(WORDS) if told.shout else WORDS
+    pace = Pace(
+        told.ttft_ms / 1000, told.tpot_ms / 1000, told.die_after_requests, words, told.forget_beyond, told.muddle
+    )
     idle = Idle(told.idle_s, told.keep, told.mib)
     asyncio.run(serve(pace, idle, host=told.host, port=told.port))
 

@@ -86,7 +86,7 @@ def test_two_real_servers_in_containers_are_measured_judged_and_told(smollm2: De
     assert engine.launched() == set()
 
     recording = json.loads(smollm2.evidence("recording.json"))
-    assert (recording["state"], recording["numerics"]["passed"]) == ("finished", True)
+    assert (recording["state"], recording["numerics"]["alone"]["passed"]) == ("finished", True)
     assert [launch["state"] for launch in recording["launches"]] == ["complete"] * 4
     for identity in recording["identities"].values():
         assert proven(identity) == {"model": "proven", "quantization": "proven", "batch": "proven"}, identity

@@ -185,6 +185,28 @@ def test_other_answers_are_not_comparable_whatever_the_speed(bench: Bench) -> No
     assert not [one for one in recording.launches if one.state is LaunchState.COMPLETE], "no round may be paid for"
 
 
+@pytest.mark.parametrize(
+    ("flaw", "says"),
+    [
+        (("--forget-beyond", "60"), "the answers to long prompts differ: 0% of 4 are the same"),
+        (("--muddle",), "the answers to many at once differ: "),
+    ],
+)
+def test_a_candidate_that_answers_well_only_what_is_short_or_alone_is_not_comparable(
+    bench: Bench, flaw: tuple[str, ...], says: str
+) -> None:
+    cell = {"name": "rag", "prompt_tokens": 80, "output_tokens": 8, "concurrency": 4, "requests": 80}
+    config = gate_of(stack("slow", *SLOW), stack("fast", *FAST, *flaw), workload={"seed": 7, "cells": [cell]})
+    code, gate = bench.run(config)
+    assert code == ExitCode.INVALID, gate.text
+    judgement = json.loads(gate.directory.read_text(store.VERDICT))
+    wrong = {check["name"]: check["detail"] for check in judgement["checks"] if not check["ok"]}
+    assert any(says in detail for detail in wrong.values()), wrong
+    assert "numerics" not in wrong, "asked alone and shortly it answers as the baseline does"
+    recording = gate.directory.recording()
+    assert not [one for one in recording.launches if one.state is LaunchState.COMPLETE], "no round may be paid for"
+
+
 def test_another_quantization_is_not_comparable(bench: Bench) -> None:
     config = gate_of(
         stack("a", *SLOW), stack("b", *FAST), model={"name": "tiny", "revision": "a" * 40, "batch_size": 4}

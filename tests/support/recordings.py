@@ -25,6 +25,7 @@ from servegate_action.analysis.metrics import LaunchData
 from servegate_action.config.models import Config
 from servegate_action.records import (
     Absent,
+    AnswersCompared,
     BatchIdentity,
     CellPlan,
     CellRun,
@@ -458,6 +459,19 @@ def _client(wall_ns: int, *, requests: int) -> ClientHealth:
     )
 
 
+def _answers(prompts: int, *, passed: bool) -> AnswersCompared:
+    return AnswersCompared(
+        prompts=prompts,
+        self_match=1.0,
+        cross_match=0.95 if passed else 0.3,
+        self_agreement=1.0,
+        cross_agreement=0.99 if passed else 0.4,
+        first_divergence_median=Absent(absent="no answer differs") if passed else 12,
+        passed=passed,
+        reason=f"{prompts - 1} of {prompts} answers are the same" if passed else "14 of 20 answers differ",
+    )
+
+
 def _identity(scene: Scene, side: Side) -> StackIdentity:
     vllm = side is Side.BASELINE
     return StackIdentity(
@@ -562,15 +576,10 @@ def _recording(
         ),
         identities={side: _identity(scene, side) for side in Side},
         numerics=NumericsProbe(
-            prompts=20,
-            self_match=1.0,
-            cross_match=0.95 if scene.numerics_passed else 0.3,
-            self_agreement=1.0,
-            cross_agreement=0.99 if scene.numerics_passed else 0.4,
-            first_divergence_median=Absent(absent="no answer differs") if scene.numerics_passed else 12,
+            alone=_answers(20, passed=scene.numerics_passed),
+            long=_answers(8, passed=scene.numerics_passed),
+            together=_answers(28, passed=scene.numerics_passed),
             logprobs=LogprobComparison(tokens=256, same_tokens=255, mean_difference=0.0012, own_mean_difference=0.0003),
-            passed=scene.numerics_passed,
-            reason="19 of 20 answers are the same" if scene.numerics_passed else "14 of 20 answers differ",
         ),
         certificates=tuple(
             Certificate(

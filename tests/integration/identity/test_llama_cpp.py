@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -58,9 +58,14 @@ class Served:
             )
         )
 
-    def answers(self) -> tuple[str, ...]:
+    def answers(self, prompts: Sequence[str] = PROMPTS) -> tuple[str, ...]:
         target = load.Target(base_url=self.url, dialect=DIALECT, headers={})
-        return tuple(load.complete(target, prompt, output_tokens=TOKENS).text for prompt in PROMPTS)
+        return tuple(load.complete(target, prompt, output_tokens=TOKENS).text for prompt in prompts)
+
+    def answers_together(self, prompts: Sequence[str]) -> tuple[str, ...]:
+        target = load.Target(base_url=self.url, dialect=DIALECT, headers={})
+        told = load.complete_together(target, prompts, output_tokens=TOKENS, at_once=4)
+        return tuple(answer.text for answer in told)
 
     def logprobs(self) -> tuple[tuple[tuple[str, float], ...], ...]:
         target = load.Target(base_url=self.url, dialect=DIALECT, headers={})
@@ -147,7 +152,7 @@ def test_the_same_file_on_both_sides_is_proven_the_same(baseline: Served, start:
 
 
 def test_the_same_stack_gives_the_same_answers(baseline: Served, baseline_answers: tuple[str, ...]) -> None:
-    found = identity.numerics(baseline_answers, baseline.answers(), baseline.answers())
+    found = identity.compare_answers(baseline_answers, baseline.answers(), baseline.answers())
     assert found.passed, found.reason
     assert found.cross_match == 1.0
 
@@ -199,14 +204,14 @@ def test_a_model_with_layers_cut_off_gives_other_answers(
     baseline_answers: tuple[str, ...], start: Start, model: Path, tmp_path: Path
 ) -> None:
     path = requantize.without_layers(model, tmp_path / model.name, keep=24)
-    found = identity.numerics(baseline_answers, baseline_answers, start(weights=path).answers())
+    found = identity.compare_answers(baseline_answers, baseline_answers, start(weights=path).answers())
     assert not found.passed
     assert "are needed" in found.reason
 
 
 def test_a_stack_that_forces_sampling_gives_other_answers(baseline: Served, baseline_answers: tuple[str, ...]) -> None:
     with meddling(baseline.url, temperature=2.0, seed=7) as url:
-        found = identity.numerics(baseline_answers, baseline_answers, Served(url, ()).answers())
+        found = identity.compare_answers(baseline_answers, baseline_answers, Served(url, ()).answers())
     assert not found.passed
     assert found.cross_match < 0.5
 
@@ -215,16 +220,36 @@ def test_a_stack_behind_an_honest_proxy_gives_the_same_answers(
     baseline: Served, baseline_answers: tuple[str, ...]
 ) -> None:
     with meddling(baseline.url) as url:
-        assert identity.numerics(baseline_answers, baseline_answers, Served(url, ()).answers()).passed
+        assert identity.compare_answers(baseline_answers, baseline_answers, Served(url, ()).answers()).passed
+
+
+def test_a_stack_that_loses_the_beginning_of_a_long_context_answers_only_short_prompts_alike(
+    baseline: Served, baseline_answers: tuple[str, ...]
+) -> None:
+    long = identity.long_prompts(4, words=80)
+    whole = baseline.answers(long)
+    with meddling(baseline.url, last_words=50) as url:
+        cut = Served(url, ())
+        assert identity.compare_answers(baseline_answers, baseline_answers, cut.answers()).passed
+        found = identity.compare_answers(whole, whole, cut.answers(long))
+    assert not found.passed, found.reason
+
+
+def test_the_same_stack_gives_the_same_answers_to_many_at_once(baseline: Served) -> None:
+    many = (*PROMPTS, *identity.long_prompts(4, words=80))
+    first, again, third = (baseline.answers_together(many) for _ in range(3))
+    found = identity.compare_answers(first, again, third)
+    assert found.passed, found.reason
 
 
 @contextmanager
-def meddling(url: str, **forced: object) -> Iterator[str]:
-    """A proxy that changes fields of each request's body."""
+def meddling(url: str, *, last_words: int = 0, **forced: object) -> Iterator[str]:
+    """A proxy that changes fields of each request's body, or keeps only the last words of a prompt (0 = all)."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"]))) | forced
+            body["prompt"] = " ".join(body["prompt"].split(" ")[-last_words:])
             request = urllib.request.Request(
                 url + self.path, data=json.dumps(body).encode(), headers={"Content-Type": "application/json"}
             )

@@ -159,7 +159,10 @@ def test_row_1_shows_both_tuples_and_how_well_they_are_known() -> None:
     first = row(judged(passing()), 1)
     assert first.mark is Mark.OK
     assert first.lines[0].verdict == "proven"
-    assert labels(first) == ["model, quantization, batch size", "model", "quantization", "batch size", "answers"]
+    assert labels(first) == [
+        *("model, quantization, batch size", "model", "quantization", "batch size"),
+        *("answers", "answers to long prompts", "answers to many at once"),
+    ]
     differs = row(judged(invalid()), 1)
     assert differs.mark is Mark.BAD
     assert differs.lines[0].verdict == "differs"

@@ -168,6 +168,51 @@ def test_answers_that_were_not_compared_allow_no_pass() -> None:
     assert check.kind == "inconclusive"
 
 
+NOT_ASKED = Absent(absent="nobody asked")
+
+
+@pytest.mark.parametrize("name", ["long", "together"])
+def test_answers_that_differ_only_when_asked_otherwise_are_invalid(name: str) -> None:
+    scene = build(passing(rounds=0))
+    assert not isinstance(scene.recording.numerics, Absent)
+    bad = scene.recording.numerics.alone.model_copy(update={"passed": False, "reason": "0% of 8 are the same"})
+    probe = scene.recording.numerics.model_copy(update={name: bad})
+    found = checks(scene.recording.model_copy(update={"numerics": probe}))
+    assert found["numerics"].ok
+    check = found[f"numerics_{name}"]
+    assert (check.ok, check.kind) == (False, "invalid")
+    assert check.detail.endswith(" differ: 0% of 8 are the same")
+    assert check.advice
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "wanted"),
+    [
+        ("long", {"prompt_tokens": 64.0}, True),
+        ("long", {"prompt_tokens": 63.0}, False),
+        ("together", {"concurrency": 2}, True),
+        ("together", {"concurrency": None, "rate_per_second": 3.0}, True),
+        ("together", {"concurrency": 1}, False),
+    ],
+)
+def test_a_way_of_asking_is_missed_only_where_the_workload_wants_it(
+    name: str, shape: dict[str, object], wanted: bool
+) -> None:
+    scene = build(passing(rounds=0))
+    recording, probe = scene.recording, scene.recording.numerics
+    assert not isinstance(probe, Absent)
+    plan = recording.plan.model_copy(update={"cells": (recording.plan.cells[0].model_copy(update=shape),)})
+    unasked = recording.model_copy(update={"plan": plan, "numerics": probe.model_copy(update={name: NOT_ASKED})})
+    found = checks(unasked)
+    assert (f"numerics_{name}" in found) is wanted
+    if wanted:
+        check = found[f"numerics_{name}"]
+        assert (check.ok, check.kind) == (False, "inconclusive")
+        assert check.detail.endswith("were not compared: nobody asked")
+    numerics = scene.config.numerics.model_copy(update={"also": ()})
+    assert f"numerics_{name}" not in checks(unasked, scene.config.model_copy(update={"numerics": numerics}))
+
+
 def test_a_gate_without_the_numerics_probe_does_not_ask_for_it() -> None:
     config = build(passing(rounds=0)).config
     off = config.model_copy(update={"numerics": config.numerics.model_copy(update={"enabled": False})})

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from servegate_action.identity import compare_logprobs, numerics, probe_prompts
+from servegate_action.identity import compare_answers, compare_logprobs, long_prompts, probe_prompts
 from servegate_action.records import Absent, LogprobComparison
 
 ANSWERS = tuple(f"answer number {number}, which goes on for a while until it ends" for number in range(20))
@@ -19,7 +19,7 @@ def differing(count: int, *, at: int = 30) -> tuple[str, ...]:
 
 
 def test_a_candidate_that_is_the_baseline_passes() -> None:
-    found = numerics(ANSWERS, ANSWERS, ANSWERS)
+    found = compare_answers(ANSWERS, ANSWERS, ANSWERS)
     assert found.passed
     assert (found.self_match, found.cross_match, found.cross_agreement) == (1.0, 1.0, 1.0)
     assert found.first_divergence_median == Absent(absent="no answer differs")
@@ -28,28 +28,28 @@ def test_a_candidate_that_is_the_baseline_passes() -> None:
 
 @pytest.mark.parametrize("count,passes", [(1, True), (2, True), (3, False), (4, False), (10, False), (20, False)])
 def test_a_few_flipped_tokens_are_borne_and_many_are_not(count: int, passes: bool) -> None:
-    found = numerics(ANSWERS, ANSWERS, differing(count))
+    found = compare_answers(ANSWERS, ANSWERS, differing(count))
     assert found.passed is passes
     assert found.cross_match == 1 - count / 20
     assert found.first_divergence_median == 30
 
 
 def test_the_reason_names_both_rates_and_what_is_needed() -> None:
-    found = numerics(ANSWERS, ANSWERS, differing(20, at=10))
+    found = compare_answers(ANSWERS, ANSWERS, differing(20, at=10))
     assert found.reason.startswith("0% of 20 are the same, the baseline agrees with itself in 100%")
     assert "and at least 86% are needed" in found.reason
     assert "; on average 18% of a text is the same from its beginning, 100% for" in found.reason
 
 
 def test_a_baseline_that_wavers_allows_as_much_to_the_candidate() -> None:
-    assert numerics(ANSWERS, differing(8), differing(8, at=29)).passed
-    assert not numerics(ANSWERS, differing(8), differing(20, at=5)).passed
+    assert compare_answers(ANSWERS, differing(8), differing(8, at=29)).passed
+    assert not compare_answers(ANSWERS, differing(8), differing(20, at=5)).passed
 
 
 def test_a_baseline_that_never_agrees_with_itself_still_tells_nonsense_from_answers() -> None:
     again, nonsense = differing(20, at=40), tuple("zzz" for _ in ANSWERS)
-    assert numerics(ANSWERS, again, differing(20, at=41)).passed
-    found = numerics(ANSWERS, again, nonsense)
+    assert compare_answers(ANSWERS, again, differing(20, at=41)).passed
+    found = compare_answers(ANSWERS, again, nonsense)
     assert not found.passed
     assert found.reason.startswith("on average 0% of a text is the same from its beginning")
 
@@ -57,49 +57,49 @@ def test_a_baseline_that_never_agrees_with_itself_still_tells_nonsense_from_answ
 def test_answers_that_part_early_on_average_fail_although_they_vary() -> None:
     again = differing(20, at=50)
     varying = tuple(text[:at] + "#" for text, at in zip(ANSWERS, (20, 30, 40, 50) * 5, strict=True))
-    found = numerics(ANSWERS, again, varying)
+    found = compare_answers(ANSWERS, again, varying)
     assert found.cross_match == found.self_match == 0.0
     assert not found.passed
 
 
 def test_answers_without_text_agree_with_everything_and_therefore_fail() -> None:
     silent = tuple("" for _ in ANSWERS)
-    found = numerics(silent, silent, silent)
+    found = compare_answers(silent, silent, silent)
     assert not found.passed
     assert found.reason == "the baseline gave 20 of 20 answers without text"
 
 
 def test_a_truncated_answer_differs() -> None:
-    found = numerics(ANSWERS, ANSWERS, tuple(text[:10] for text in ANSWERS))
+    found = compare_answers(ANSWERS, ANSWERS, tuple(text[:10] for text in ANSWERS))
     assert not found.passed
     assert found.first_divergence_median == 10
 
 
 def test_one_prompt_is_enough_to_see_a_difference() -> None:
-    assert numerics(("abc",), ("abc",), ("abc",)).passed
-    assert not numerics(("abc",), ("abc",), ("xyz",)).passed
+    assert compare_answers(("abc",), ("abc",), ("abc",)).passed
+    assert not compare_answers(("abc",), ("abc",), ("xyz",)).passed
 
 
 @pytest.mark.parametrize("counts", [(0, 0, 0), (2, 1, 2), (2, 2, 1)])
 def test_answers_must_be_to_the_same_prompts(counts: tuple[int, int, int]) -> None:
     with pytest.raises(ValueError, match="answers to the same prompts are needed"):
-        numerics(*(ANSWERS[:count] for count in counts))
+        compare_answers(*(ANSWERS[:count] for count in counts))
 
 
 @given(st.lists(st.text(max_size=20), min_size=2, max_size=30), st.randoms(use_true_random=False))
 def test_the_order_of_prompts_does_not_matter(texts: list[str], source: random.Random) -> None:
     candidate = [source.choice((text, text[::-1])) for text in texts]
     order = source.sample(range(len(texts)), len(texts))
-    one = numerics(texts, texts, candidate)
-    other = numerics([texts[i] for i in order], [texts[i] for i in order], [candidate[i] for i in order])
+    one = compare_answers(texts, texts, candidate)
+    other = compare_answers([texts[i] for i in order], [texts[i] for i in order], [candidate[i] for i in order])
     assert (one.passed, one.cross_match) == (other.passed, other.cross_match)
     assert one.cross_agreement == pytest.approx(other.cross_agreement)
 
 
 @given(st.integers(0, 20))
 def test_more_differences_never_help(count: int) -> None:
-    if numerics(ANSWERS, ANSWERS, differing(count)).passed:
-        assert all(numerics(ANSWERS, ANSWERS, differing(fewer)).passed for fewer in range(count))
+    if compare_answers(ANSWERS, ANSWERS, differing(count)).passed:
+        assert all(compare_answers(ANSWERS, ANSWERS, differing(fewer)).passed for fewer in range(count))
 
 
 def test_probe_prompts_are_fixed_and_distinct() -> None:
@@ -125,7 +125,17 @@ def test_answers_that_differ_from_the_first_token_have_no_logprobs_to_compare() 
     assert compare_logprobs(one, other, one) == Absent(absent="no answer begins with the same token")
 
 
-def test_what_was_compared_is_kept_beside_the_answers() -> None:
-    compared = LogprobComparison(tokens=2, same_tokens=1, mean_difference=0.5, own_mean_difference=0.0)
-    assert numerics(ANSWERS, ANSWERS, ANSWERS, logprobs=compared).logprobs == compared
-    assert numerics(ANSWERS, ANSWERS, ANSWERS).logprobs == Absent(absent="nobody was asked for log-probabilities")
+@given(st.integers(1, 40), st.integers(40, 3000))
+def test_long_prompts_have_their_length_and_ask_for_a_fact_that_they_hold(count: int, words: int) -> None:
+    prompts = long_prompts(count, words=words)
+    assert len(set(prompts)) == count
+    places = []
+    for prompt in prompts:
+        assert len(prompt.split()) == words
+        question = " ".join(prompt.split()[-7:])
+        assert question.startswith("The number of the ")
+        assert question.endswith(" box is")
+        assert prompt.count(question + " ") == 1
+        places.append(len(prompt[: prompt.index(question)].split()))
+    assert places == sorted(places)
+    assert places[0] == 0
