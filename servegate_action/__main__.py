@@ -21,11 +21,12 @@ from servegate_action.world import World
 
 LOG_WIDTH = 140
 """Columns of tables where there is no terminal to ask."""
+LOOK_AGAIN_S = 0.002
 
 
 def main() -> int:
     """Run one command; returns its exit code."""
-    _cancel_on_signals()
+    cancel_on_signals()
     world = World(
         environment=dict(os.environ),
         folder=Path.cwd(),
@@ -37,15 +38,30 @@ def main() -> int:
     return code
 
 
-def _cancel_on_signals() -> None:
+def cancel_on_signals() -> None:
+    """Turn the first signal into `Cancelled`, as soon as whatever runs at that moment lets it through."""
+
     def cancel(number: int, frame: FrameType | None) -> None:
-        del frame
         for each in (signal.SIGINT, signal.SIGTERM):
             signal.signal(each, signal.SIG_IGN)
+        if _would_be_lost_in(frame):
+            signal.signal(signal.SIGALRM, lambda _, later: cancel(number, later))
+            signal.setitimer(signal.ITIMER_REAL, LOOK_AGAIN_S)
+            return
         raise Cancelled(number)
 
     for each in (signal.SIGINT, signal.SIGTERM):
         signal.signal(each, cancel)
+
+
+def _would_be_lost_in(frame: FrameType | None) -> bool:
+    """Whether an exception raised here would become another one, or none: pydantic makes it a fault of the model that it is
+    building, and Python ignores what a finalizer raises. Neither takes long."""
+    while frame is not None:
+        if frame.f_code.co_name == "__del__" or frame.f_globals.get("__name__", "").startswith("pydantic"):
+            return True
+        frame = frame.f_back
+    return False
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -49,6 +50,11 @@ def run(arguments: Sequence[str], world: World) -> int:
     except ServegateError as error:
         _complain(world, f"servegate: {error}")
         return error.exit_code
+    except Exception:  # noqa: BLE001 - whatever it is, it must not end with the exit code of a verdict
+        _complain(
+            world, f"{traceback.format_exc()}servegate: this is a defect of servegate and no verdict; please report it"
+        )
+        return ExitCode.CANNOT_MEASURE
     return int(code or ExitCode.PASS)
 
 

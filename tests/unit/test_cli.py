@@ -57,6 +57,15 @@ def test_every_command_has_help_with_an_example(words: tuple[str, ...], capsys: 
     assert f"Example:\n    servegate {' '.join(words)}" in capsys.readouterr().out
 
 
+def test_a_defect_of_ours_ends_with_no_verdicts_exit_code_and_says_what_it_is(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path)
+    terminal.out.close()  # whatever prints now fails, as nobody foresaw
+    assert terminal.run("config", "schema") == ExitCode.CANNOT_MEASURE
+    said = terminal.err.getvalue()
+    assert "ValueError: I/O operation on closed file" in said
+    assert "this is a defect of servegate and no verdict" in said
+
+
 def test_an_unknown_command_is_a_usage_error(terminal: Terminal) -> None:
     assert terminal.run("mesure") == ExitCode.USAGE
 
