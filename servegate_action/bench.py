@@ -40,16 +40,19 @@ class Asked:
 
 
 def load(world: World, asked: Asked) -> int:
-    """Send, write what was asked for, show the summary. Failed requests are exit code 5: there is no clean result."""
+    """Send, show the summary, write what was asked for. Failed requests are exit code 5: there is no clean result."""
+    for name in (asked.requests_out, asked.summary_file):
+        if name is not None:
+            _must_take_a_file(world.folder / name)
     with reporting(world.err) as reporter:
         report = run_load(_options(world, asked), progress=reporter)
-    if asked.requests_out is not None:
-        _write(world.folder / asked.requests_out, "".join(f"{line}\n" for line in report.lines()))
-    if asked.summary_file is not None:
-        _write(world.folder / asked.summary_file, json.dumps(report.as_json(), indent=2) + "\n")
     world.out.print(_table(report.rows))
     for line in _about_the_client(report):
         world.out.print(line)
+    if asked.summary_file is not None:
+        _write(world.folder / asked.summary_file, json.dumps(report.as_json(), indent=2) + "\n")
+    if asked.requests_out is not None:
+        _write(world.folder / asked.requests_out, "".join(f"{line}\n" for line in report.lines()))
     failed = [request for request in report.result.requests if request.phase == "measured" and not request.ok]
     if failed:
         world.err.print(f"{len(failed)} requests failed; the first: {failed[0].error}", markup=False)
@@ -58,18 +61,22 @@ def load(world: World, asked: Asked) -> int:
 
 
 def _options(world: World, asked: Asked) -> LoadOptions:
+    if not asked.url.startswith(("http://", "https://")):
+        raise UsageError(f"{asked.url!r} is not an http or https URL", next_step="servegate load http://HOST:PORT …")
     headers = {}
     if asked.api_key_env is not None:
         key = world.environment.get(asked.api_key_env)
         if not key:
-            raise UsageError(f"the variable {asked.api_key_env} is not set")
+            raise UsageError(f"the variable {asked.api_key_env} is not set", next_step="export the server's key in it")
         headers = {"Authorization": f"Bearer {key}"}
     trace = None
     if asked.trace is not None:
         try:
             trace = ((world.folder / asked.trace).read_text(encoding="utf-8"), str(asked.trace))
         except (OSError, UnicodeDecodeError) as error:
-            raise UsageError(f"{asked.trace} cannot be read: {error}") from None
+            raise UsageError(
+                f"{asked.trace} cannot be read: {error}", next_step="name a file of arrivals, JSONL or CSV"
+            ) from None
     return LoadOptions(
         url=asked.url,
         api=asked.api,
@@ -87,11 +94,21 @@ def _options(world: World, asked: Asked) -> LoadOptions:
     )
 
 
+def _must_take_a_file(path: Path) -> None:
+    """Before anything is measured: a file that cannot be written then would be the end of what was measured."""
+    if path.is_dir() or not path.parent.is_dir():
+        what = "is a folder" if path.is_dir() else f"cannot be written: there is no folder {path.parent}"
+        raise UsageError(f"{path} {what}", next_step="name a file in a folder that exists")
+
+
 def _write(path: Path, text: str) -> None:
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise StorageFailed(f"cannot write {path}: {error.strerror}") from error
+        raise StorageFailed(
+            f"cannot write {path}: {error.strerror}",
+            next_step="make room, or write to another place; the table is above",
+        ) from error
 
 
 def _table(rows: Sequence[Row]) -> Table:

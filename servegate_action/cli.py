@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 DEFAULT_CONFIG = ".servegate.yml"
 DEFAULT_OUTPUT = "servegate-report"
+ANOTHER_CONFIG = "name the gate's configuration, or begin with `servegate config init`"
+NAMED_BY_CONFIG = "the configuration names it, relative to the folder in which servegate is started: the checkout"
 
 _world = click.make_pass_decorator(World)
 _config_option = click.option(
@@ -97,7 +99,7 @@ def demo(world: World, *, swap: bool, output: str, as_json: bool) -> int:
     config = configuration.load(
         demonstration.demo_config(swap=swap, python=sys.executable), file="the demo's configuration"
     )
-    return _measure(world, config, world.folder, output=output, as_json=as_json)
+    return _measure(world, config, output=output, as_json=as_json)
 
 
 @main.command("run", epilog=_example("servegate run", "servegate run -c gates/llama.yml -o report --publish"))
@@ -108,21 +110,23 @@ def demo(world: World, *, swap: bool, output: str, as_json: bool) -> int:
 @_world
 def run_command(world: World, *, config_name: str, output: str, publishing: bool, as_json: bool) -> int:
     """Measure, judge and report (and publish)."""
+    if publishing and as_json:
+        raise UsageError("--publish and --json do not go together", next_step=f"read verdict.json in {output}")
     if publishing:
         from servegate_action import action
 
         return action.run_and_publish(world, config_name=config_name, output=output)
-    path = world.folder / config_name
-    return _measure(world, _read_config(path), path.parent, output=output, as_json=as_json)
+    config = _read_config(world.folder / config_name, shown=config_name)
+    return _measure(world, config, output=output, as_json=as_json)
 
 
-def _measure(world: World, config: Config, folder: Path, *, output: str, as_json: bool) -> int:
+def _measure(world: World, config: Config, *, output: str, as_json: bool) -> int:
     from servegate_action import gate
 
     root = world.folder / output
     order = gate.Order(
         config=config,
-        read_text=lambda name: _read(folder / name),
+        read_text=lambda name: _read(world.folder / name, next_step=NAMED_BY_CONFIG),
         output=root,
         origin=gate.local_origin(world),
     )
@@ -224,10 +228,15 @@ def calibrate(world: World, *, config_name: str, output: str, rounds: int, as_js
     """Measure the baseline against itself: this runner's noise floor, and the smallest honest limits."""
     from servegate_action import calibrate as noise
 
-    path = world.folder / config_name
+    config = _read_config(world.folder / config_name, shown=config_name)
     with reporting(world.err) as reporter:
         found = noise.calibrate(
-            noise.Request(_read_config(path), lambda name: _read(path.parent / name), world.folder / output, rounds),
+            noise.Request(
+                config,
+                lambda name: _read(world.folder / name, next_step=NAMED_BY_CONFIG),
+                world.folder / output,
+                rounds,
+            ),
             world=world,
             reporter=reporter,
         )
@@ -367,18 +376,16 @@ def post(world: World) -> int:
 # ---------------------------------------------------------------- files
 
 
-def _read_config(path: Path, *, shown: str | None = None) -> Config:
+def _read_config(path: Path, *, shown: str) -> Config:
     from servegate_action.config import load as configuration
 
-    return configuration.load(_read(path), file=shown or str(path))
+    return configuration.load(_read(path, next_step=ANOTHER_CONFIG), file=shown)
 
 
-def _read(path: Path) -> str:
+def _read(path: Path, *, next_step: str) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except FileNotFoundError:
-        raise UsageError(
-            f"{path} does not exist", next_step="name another file with -c, or begin with `servegate config init`"
-        ) from None
+        raise UsageError(f"{path} does not exist", next_step=next_step) from None
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path} cannot be read: {error}") from None
+        raise UsageError(f"{path} cannot be read: {error}", next_step=next_step) from None

@@ -101,11 +101,14 @@ def post_json(url: str, body: Json, *, headers: Mapping[str, str] | None = None,
     return _call("POST", url, body=body, headers=headers, timeout_s=timeout_s)
 
 
-def served_models(
-    base_url: str, *, headers: Mapping[str, str] | None = None, timeout_s: float = 10.0
-) -> tuple[str, ...]:
-    """Ids from `/v1/models`; empty when the server does not list any."""
-    listed = get_json(api_root(base_url) + "/v1/models", headers=headers, timeout_s=timeout_s)
+def list_models(base_url: str, *, headers: Mapping[str, str] | None = None, timeout_s: float = 10.0) -> Reply:
+    """What `/v1/models` answers."""
+    return get_text(api_root(base_url) + "/v1/models", headers=headers, timeout_s=timeout_s)
+
+
+def model_ids(reply: Reply) -> tuple[str, ...]:
+    """Ids in an answer of `/v1/models`; empty when there are none, or no answer came."""
+    listed = reply.json() if isinstance(reply, Answered) and reply.ok else None
     data = listed.get("data") if isinstance(listed, dict) else None
     entries = data if isinstance(data, list) else []
     return tuple(entry["id"] for entry in entries if isinstance(entry, dict) and isinstance(entry.get("id"), str))
@@ -124,7 +127,9 @@ def one_token(
     A model that is not named is the first that `/v1/models` lists. `timeout_s` holds for each of the two calls. Both
     names of the token limit are tried, because OpenAI's newer models refuse the older one.
     """
-    model = served_model or next(iter(served_models(base_url, headers=headers, timeout_s=timeout_s)), "default")
+    model = served_model or next(
+        iter(model_ids(list_models(base_url, headers=headers, timeout_s=timeout_s))), "default"
+    )
     url = api_root(base_url) + ("/v1/completions" if api == "completions" else "/v1/chat/completions")
     body: Json = {"model": model, "temperature": 0}
     body |= {"prompt": "Hello"} if api == "completions" else {"messages": [{"role": "user", "content": "Hello"}]}

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 from servegate_action import __version__, calibrations, launch, store, traces, workload
 from servegate_action.analysis import calibration, checklist, plan_check
@@ -36,7 +36,8 @@ from servegate_action.workload import LengthFit
 from servegate_action.world import World
 
 Language = Literal["en", "es"]
-DERIVED = frozenset({store.VERDICT, store.COMMENT, store.SUMMARY, store.PAGE, store.TRACE, store.MANIFEST})
+RENDERED = frozenset({store.COMMENT, store.SUMMARY, store.PAGE})
+DERIVED = RENDERED | {store.VERDICT, store.TRACE, store.MANIFEST}
 """Files that follow from the others."""
 
 
@@ -139,16 +140,22 @@ def rendered(judgement: Judgement, *, language: Language) -> dict[str, str]:
 
 def judge_again(directory: RunDirectory) -> Judgement:
     """Verdict and reports from the recording, written anew; refused when a recorded file was changed meanwhile."""
-    if directory.has(store.MANIFEST):
-        changed = [line for line in directory.check_manifest() if line.partition(":")[0] not in DERIVED]
-        if changed:
-            raise VerificationFailed(changed)
+    _untouched(directory, but=DERIVED)
     return conclude(directory)
 
 
+def _untouched(directory: RunDirectory, *, but: frozenset[str]) -> None:
+    """Before a manifest is written anew: what is not made anew with it must be what the old one says."""
+    if directory.has(store.MANIFEST):
+        changed = [line for line in directory.check_manifest() if line.partition(":")[0] not in but]
+        if changed:
+            raise VerificationFailed(changed)
+
+
 def report(directory: RunDirectory, *, language: Language | None = None) -> list[Path]:
-    """Render the stored verdict again; returns the files written."""
+    """Render the stored verdict again; returns the files written. Refused when anything else was changed meanwhile."""
     judgement = stored(directory)
+    _untouched(directory, but=RENDERED)
     texts = rendered(judgement, language=language or configuration_of(directory).report.language)
     written = [directory.write_text(name, text) for name, text in texts.items() if name != store.VERDICT]
     directory.write_manifest(__version__)
@@ -175,13 +182,15 @@ def failure_of(directory: RunDirectory) -> CannotMeasure | None:
 
 
 def verify(directory: RunDirectory) -> Judgement:
-    """Check every file against the manifest, and that verdict and comment follow from the recording, byte for byte."""
+    """Check every file against the manifest, and that verdict and reports, in whatever language, follow from the recording, byte
+    for byte."""
     findings = directory.check_manifest()
     if findings:
         raise VerificationFailed(findings)
     judgement = judge(directory)
-    for name, text in rendered(judgement, language=configuration_of(directory).report.language).items():
-        if directory.read_bytes(name) != text.encode():
+    texts = [rendered(judgement, language=language) for language in get_args(Language)]
+    for name in texts[0]:
+        if directory.read_bytes(name) not in [text[name].encode() for text in texts]:
             findings.append(f"{name}: does not follow from the recording")
     if findings:
         raise VerificationFailed(findings)

@@ -92,12 +92,17 @@ def negotiate(
 
 
 def _listed_model(server: _Server) -> str:
-    models = client.served_models(server.base_url, headers=server.headers, timeout_s=server.timeout_s)
+    reply = client.list_models(server.base_url, headers=server.headers, timeout_s=server.timeout_s)
+    if isinstance(reply, client.NoAnswer):
+        raise CannotMeasure(
+            f"{server.base_url} does not answer: {reply}", next_step="is the server up, at this address and port?"
+        )
+    models = client.model_ids(reply)
     if not models:
         raise CannotMeasure(
             f"{server.base_url} does not list its models",
-            why="GET /v1/models gave no list, and no model name was given",
-            next_step="name the model (`served_model` of the stack, or `model.name`)",
+            why=f"GET /v1/models gave no list ({reply}), and no model name was given",
+            next_step="name the model (--model)",
         )
     return models[0]
 

@@ -174,6 +174,17 @@ def test_a_report_can_be_had_in_another_language(passed: RunDirectory) -> None:
     assert {path.name for path in written} == {store.COMMENT, store.SUMMARY, store.PAGE}
     assert passed.read_text(store.COMMENT) != english
     assert 'lang="es"' in passed.read_text(store.PAGE)
+    gate.verify(passed)
+
+
+@pytest.mark.parametrize("name", ["rounds/01-baseline/requests.jsonl.gz", store.RECORDING, store.CONFIG, store.VERDICT])
+def test_a_report_is_not_made_over_evidence_that_was_changed(passed: RunDirectory, name: str) -> None:
+    path = passed.root / name
+    path.write_bytes(path.read_bytes() + b"\n")
+    before = passed.read_bytes(store.MANIFEST)
+    with pytest.raises(VerificationFailed, match=name):
+        gate.report(passed)
+    assert passed.read_bytes(store.MANIFEST) == before
 
 
 def test_a_verdict_that_is_none_says_how_to_make_one(passed: RunDirectory) -> None:
