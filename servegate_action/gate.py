@@ -98,6 +98,8 @@ def judge(directory: RunDirectory, *, read_text: Callable[[str], str] | None = N
     """
     config, recording, arrivals = configuration_of(directory), directory.recording(), _arrivals(directory)
     misfits = _misfits(config, recording, _trace_of(config, read_text) if read_text else None)
+    if recording.plan.config_sha256 != _sha256(directory.read_text(store.CONFIG)):
+        misfits = (*misfits, f"{store.CONFIG} is not, byte for byte, the one that was measured with")
     if read_text is not None and arrivals != _declared_arrivals(config, read_text):
         misfits = (*misfits, f"{store.TRAFFIC} is not the traffic that the configuration names")
     if misfits:
@@ -231,7 +233,7 @@ def _job(order: Order, directory: RunDirectory, config_text: str, world: World, 
 
     return Job(
         config=order.config,
-        config_sha256=hashlib.sha256(config_text.encode()).hexdigest(),
+        config_sha256=_sha256(config_text),
         plan=plan,
         directory=directory,
         environment=world.environment,
@@ -280,6 +282,10 @@ class Judging:
     def _standing(self, recording: Recording) -> Decision:
         arrivals = _arrivals(self.directory)
         return checklist.standing(self.config, recording, data_of(self.directory), arrivals_s=arrivals)
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def configuration_of(directory: RunDirectory) -> Config:

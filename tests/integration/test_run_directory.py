@@ -12,6 +12,7 @@ from markdown_it import MarkdownIt
 
 from servegate_action import gate, store
 from servegate_action.analysis.judgement import Word
+from servegate_action.config.load import dump
 from servegate_action.errors import CannotMeasure, ExitCode, RecordingUnreadable, VerificationFailed
 from servegate_action.records import Plan
 from servegate_action.store import RunDirectory
@@ -112,6 +113,17 @@ def test_a_forged_verdict_with_a_fitting_manifest_is_still_found(passed: RunDire
     passed.write_manifest("0")
     with pytest.raises(VerificationFailed, match=r"verdict.json: does not follow from the recording"):
         gate.verify(passed)
+
+
+def test_a_looser_configuration_with_a_fitting_manifest_is_still_found(passed: RunDirectory) -> None:
+    config = gate.configuration_of(passed)
+    looser = config.model_copy(update={"numerics": config.numerics.model_copy(update={"enabled": False})})
+    passed.write_text(store.CONFIG, dump(looser))
+    passed.write_manifest("0")
+    for again in (gate.judge_again, gate.verify):
+        with pytest.raises(RecordingUnreadable, match="not the one that its configuration declares") as caught:
+            again(passed)
+        assert "config.yml is not, byte for byte, the one that was measured with" in caught.value.why
 
 
 def test_judge_refuses_a_recording_that_was_changed_after_the_manifest(passed: RunDirectory) -> None:

@@ -81,7 +81,9 @@ class Job:
         )
         directory.write_recording(directory.recording().model_copy(update={"change": told}))
         if configure is not None:
-            directory.write_text(store.CONFIG, dump(configure(gate.configuration_of(directory))))
+            run_directories.configured(
+                directory, directory.recording(), dump(configure(gate.configuration_of(directory)))
+            )
         return directory
 
 
