@@ -2,7 +2,7 @@
 
 Everything random comes from the configured seed; the same configuration and the same length fit give the same requests,
 order and send times on any machine. Each launch puts a nonce in front of its prompts, the same for both stacks of a
-round and new in the next, so that no server answers from a prefix cache by accident; a declared shared prefix (or a
+round and new in the next and in every run, so that no server answers from a cache by accident; a declared shared prefix (or a
 trace's hash ids) is the only way to hit one on purpose.
 
 This room sends nothing and reads no file: a trace comes in as text.
@@ -126,25 +126,30 @@ class Workload:
             digest.update(line.encode() + b"\n")
         return digest.hexdigest()
 
-    def for_launch(self, round_number: int) -> tuple[PlannedCell, ...]:
-        """The cells of one round in its shuffled order, nonces in place. Equal for both stacks of the round."""
+    def for_launch(self, round_number: int, *, once: str = "") -> tuple[PlannedCell, ...]:
+        """The cells of one round in its shuffled order, nonces in place. Equal for both stacks of the round.
+
+        `once` names the run and the attempt: a cache that outlives a launch (an endpoint's, or one on disk) must not meet
+        the same prompts in another run.
+        """
         order = _draws(self.seed, "order", str(round_number)).order(len(self.cells))
-        return tuple(self._with_nonces(self.cells[index], round_number) for index in order)
-
-    def _with_nonces(self, cell: PlannedCell, round_number: int) -> PlannedCell:
-        def final(request: PlannedRequest) -> PlannedRequest:
-            own = nonce(self.seed, round_number, request.id)
-            if not request.prefix:
-                return replace(request, prompt=f"{own} {request.prompt}")
-            shared = nonce(self.seed, round_number, cell.name)
-            return replace(request, prefix="", prompt=f"{shared} {request.prefix} {own} {request.prompt}")
-
-        return replace(cell, warmup=tuple(map(final, cell.warmup)), measured=tuple(map(final, cell.measured)))
+        return tuple(_with_nonces(self.cells[index], f"{self.seed}/{once}/{round_number}") for index in order)
 
 
-def nonce(seed: int, round_number: int, name: str) -> str:
-    """Four vocabulary words that no other (round, request) shares: about 34 bits."""
-    digest = hashlib.sha256(f"{seed}/{round_number}/{name}".encode()).digest()
+def _with_nonces(cell: PlannedCell, launch: str) -> PlannedCell:
+    def final(request: PlannedRequest) -> PlannedRequest:
+        own = nonce(launch, request.id)
+        if not request.prefix:
+            return replace(request, prompt=f"{own} {request.prompt}")
+        shared = nonce(launch, cell.name)
+        return replace(request, prefix="", prompt=f"{shared} {request.prefix} {own} {request.prompt}")
+
+    return replace(cell, warmup=tuple(map(final, cell.warmup)), measured=tuple(map(final, cell.measured)))
+
+
+def nonce(launch: str, name: str) -> str:
+    """Four vocabulary words that no other (launch, request) shares: about 34 bits."""
+    digest = hashlib.sha256(f"{launch}/{name}".encode()).digest()
     return " ".join(
         VOCABULARY[int.from_bytes(digest[4 * i : 4 * i + 4], "big") % len(VOCABULARY)] for i in range(NONCE_WORDS)
     )

@@ -25,7 +25,6 @@ from servegate_action.load.crew import Crew, Finished, Origin
 from servegate_action.load.dialect import encoded, endpoint, request_body
 from servegate_action.load.job import Entry, Job, pack_entries
 from servegate_action.load.process import peak_rss_bytes
-from servegate_action.load.server_metrics import read_server_metrics
 from servegate_action.records import CellRun, ClientHealth, Dialect, RequestRecord, StampSource
 from servegate_action.workload import PlannedCell, PlannedRequest
 
@@ -91,10 +90,8 @@ def run_cell(target: Target, cell: PlannedCell, *, limits: LoadLimits, progress:
     if not cell.measured:
         raise CannotMeasure(f"cell {cell.id} has no requests")
     with _prepared(target, cell, plans, limits) as jobs, Crew(jobs) as crew:
-        before = read_server_metrics(target.base_url, target.headers)
         start_ns = crew.start(_START_DELAY_NS)
         finished = crew.gather(_reporter(progress, len(plans), start_ns))
-    after = read_server_metrics(target.base_url, target.headers)
     requests = _records(cell, plans, finished)
     window = steady_window(requests, closed_loop=cell.concurrency is not None, start_ns=start_ns)
     run = CellRun(
@@ -105,8 +102,6 @@ def run_cell(target: Target, cell: PlannedCell, *, limits: LoadLimits, progress:
         ended_ns=max(request.end_ns for request in requests),
         requests=len(requests),
         client=_health(requests, finished, start_ns),
-        server_metrics_before=before,
-        server_metrics_after=after,
     )
     texts = {plans[index].id: text for index, text in finished.texts.items()}
     return CellResult(run, requests, texts)

@@ -105,7 +105,9 @@ def _round(job: Job, draft: Draft, common: Common, *, number: int) -> None:
 
 def _launch(job: Job, draft: Draft, common: Common, key: LaunchKey) -> LaunchRecord:
     """Start one stack fresh, run every cell on it, stop it; each finished cell is on disk before the next."""
-    cells = common.workload.for_launch(key.round)
+    recording = draft.recording
+    once = f"{recording.run_id}/{recording.anchor.wall_ns}/{key.attempt}"
+    cells = common.workload.for_launch(key.round, once=once)
     job.reporter.phase(f"round {key.round}: {key.side}")
     record = _opened(key)
     draft.put(record)
@@ -141,15 +143,14 @@ def _opened(key: LaunchKey) -> LaunchRecord:
 
 def _cell(job: Job, common: Common, up: Up, cell: PlannedCell) -> CellRun:
     """Measure one cell. When it fails because the stack or the GPU is gone, that is what is raised."""
-    before = identity.server_metrics(up.base_url)
+    before = identity.server_metrics(up.base_url, headers=up.headers)
     try:
         result = load.run_cell(up.target(common.dialect, job.config), cell, limits=load_limits(job))
     finally:
         up.check()
     job.directory.append_requests(up.files, result.requests)
-    return result.run.model_copy(
-        update={"server_metrics_before": before, "server_metrics_after": identity.server_metrics(up.base_url)}
-    )
+    after = identity.server_metrics(up.base_url, headers=up.headers)
+    return result.run.model_copy(update={"server_metrics_before": before, "server_metrics_after": after})
 
 
 def _advance(job: Job, draft: Draft, key: LaunchKey, index: int, cells: int) -> None:

@@ -39,6 +39,7 @@ class Pace:
     words: tuple[str, ...]
     forgets_beyond: int = 0
     muddles: bool = False
+    metrics_key: str = ""
 
 
 class Stack:
@@ -71,6 +72,8 @@ class Stack:
         body = await reader.readexactly(size)
         if method == "GET":
             known = {"/health": {"status": "ok"}, "/v1/models": {"data": [{"id": "tiny", "object": "model"}]}}
+            if self._pace.metrics_key and f"bearer {self._pace.metrics_key}" in head.lower():
+                known["/metrics"] = {"served": self._served}
             await _json(writer, known.get(path), status=200 if path in known else 404)
             return True
         self._running += 1
@@ -165,12 +168,19 @@ def main() -> None:
     parser.add_argument("--shout", action="store_true", help="answer every prompt with other words")
     parser.add_argument("--forget-beyond", type=int, default=0, help="answer longer prompts (words) with other words")
     parser.add_argument("--muddle", action="store_true", help="answer with other words while others are answered too")
+    parser.add_argument("--metrics-key", default="", help="answer /metrics to whoever brings this key (lower case)")
     told = parser.parse_args()
     if told.refuse:
         sys.exit("::error::unknown flag --fast ##[error]giving up")
     words = _other(WORDS) if told.shout else WORDS
     pace = Pace(
-        told.ttft_ms / 1000, told.tpot_ms / 1000, told.die_after_requests, words, told.forget_beyond, told.muddle
+        told.ttft_ms / 1000,
+        told.tpot_ms / 1000,
+        told.die_after_requests,
+        words,
+        told.forget_beyond,
+        told.muddle,
+        told.metrics_key,
     )
     idle = Idle(told.idle_s, told.keep, told.mib)
     asyncio.run(serve(pace, idle, host=told.host, port=told.port))

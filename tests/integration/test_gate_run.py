@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -299,6 +300,35 @@ def test_a_candidate_whose_port_is_taken_cannot_be_measured(bench: Bench) -> Non
     assert code == ExitCode.CANNOT_MEASURE, gate.text
     assert "address already in use" in gate.text
     assert "baseline" in gate.directory.recording().identities
+
+
+def test_an_endpoints_own_counters_are_read_with_its_key(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SERVER_KEY", "opensesame")
+    with ExitStack() as running:
+        sides = [running.enter_context(served(*FAST, "--metrics-key", "opensesame")) for _ in range(2)]
+        stacks = [
+            {"label": url, "endpoint": {"url": url, "launches": "fixed", "api_key_env": "SERVER_KEY"}} for url in sides
+        ]
+        _, gate = bench.run(gate_of(*stacks))
+    launches = gate.directory.recording().launches
+    assert len(launches) == 4, gate.text
+    for launch in launches:
+        (run,) = launch.cells
+        assert run.server_metrics_after["trtllm:served"] - run.server_metrics_before["trtllm:served"] == run.requests
+
+
+@contextmanager
+def served(*arguments: str) -> Iterator[str]:
+    """A stack that somebody else started."""
+    with socket.create_server(("127.0.0.1", 0)) as holder:
+        port = holder.getsockname()[1]
+    with subprocess.Popen([sys.executable, str(STACK), "--port", str(port), *arguments], stdout=subprocess.PIPE) as one:
+        assert one.stdout is not None
+        assert one.stdout.readline().startswith(b"serving on")
+        try:
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            one.kill()
 
 
 # ---------------------------------------------------------------- interrupted

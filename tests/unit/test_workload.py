@@ -48,6 +48,16 @@ def test_both_stacks_of_a_round_send_the_same_and_the_next_round_sends_other_non
     assert first.split()[: workload.NONCE_WORDS] != second.split()[: workload.NONCE_WORDS]
 
 
+def test_another_run_and_another_attempt_send_other_nonces_in_the_same_order_before_the_same_words() -> None:
+    built = workload.build(one_cell(concurrency=(1, 2, 3, 4)))
+    one, other = (built.for_launch(1, once=once) for once in ("run-1/1", "run-1/2"))
+    assert [cell.id for cell in one] == [cell.id for cell in other]
+    for mine, theirs in zip(one[0].measured, other[0].measured, strict=True):
+        ours, its = mine.prompt.split(), theirs.prompt.split()
+        assert ours[workload.NONCE_WORDS :] == its[workload.NONCE_WORDS :]
+        assert ours[: workload.NONCE_WORDS] != its[: workload.NONCE_WORDS]
+
+
 def test_no_two_requests_of_a_launch_begin_alike() -> None:
     (cell,) = workload.build(one_cell(requests=300)).for_launch(1)
     starts = [tuple(request.prompt.split()[: workload.NONCE_WORDS]) for request in (*cell.warmup, *cell.measured)]

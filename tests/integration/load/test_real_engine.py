@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -18,6 +19,7 @@ import pytest
 
 from servegate_action import client
 from servegate_action.config import workload as config
+from servegate_action.identity import server_metrics
 from servegate_action.load import LoadLimits, Target, count_tokens, negotiate, run_cell
 from servegate_action.load.cell import CellResult
 from servegate_action.records import RequestRecord
@@ -71,8 +73,11 @@ def measured(target: Target) -> CellResult:
 
 @pytest.fixture(scope="module")
 def result(target: Target) -> CellResult:
-    """Without anything between client and engine."""
-    return measured(target)
+    """Without anything between client and engine, and between two looks at what the engine counts itself."""
+    before = server_metrics(target.base_url)
+    result = measured(target)
+    counts = {"server_metrics_before": before, "server_metrics_after": server_metrics(target.base_url)}
+    return replace(result, run=result.run.model_copy(update=counts))
 
 
 def counted(result: CellResult, name: str) -> float:

@@ -17,7 +17,6 @@ from servegate_action.load.clock import OffsetTracker, sample_offset_ns
 from servegate_action.load.exchange import Exchange
 from servegate_action.load.job import PROGRESS, Entry, FrameReader, pack_entries, unpack_entries, write_frame
 from servegate_action.load.pause import pause_s
-from servegate_action.load.server_metrics import parse_server_metrics
 from servegate_action.load.spill import Spill
 from servegate_action.load.summary import gaps_ns, ordered, ranked, summarize, tokens_in, tpot_ns, ttft_ns
 from servegate_action.records import (
@@ -264,24 +263,6 @@ def test_a_spill_gives_everything_back_once_in_order() -> None:
     assert [exchange.index for exchange in back] == list(range(10))
     assert all(bytes(exchange.buffer) == b"x" * 500 and list(exchange.stamps) == [exchange.index] for exchange in back)
     assert list(spill.drain()) == []
-
-
-def test_server_metrics_are_summed_over_labels_and_only_known_ones_kept() -> None:
-    text = (
-        "# HELP x y\n"
-        'vllm:time_to_first_token_seconds_sum{model_name="m",engine="0"} 1.5\n'
-        'vllm:time_to_first_token_seconds_sum{model_name="m",engine="1"} 2.5\n'
-        'vllm:time_to_first_token_seconds_bucket{le="0.1"} 7\n'
-        "llamacpp:tokens_predicted_total 99 1700000000\n"
-        "vllm:num_preemptions_total NaN\n"
-        "python_gc_objects_collected_total 5\n"
-        "vllm:generation_tokens_total what\n"
-    )
-    assert parse_server_metrics(text) == {
-        "vllm:time_to_first_token_seconds_sum": 4.0,
-        "llamacpp:tokens_predicted_total": 99.0,
-    }
-    assert parse_server_metrics("<html>") == {}
 
 
 def test_the_two_clocks_keep_their_distance() -> None:
