@@ -66,11 +66,17 @@ class Latencies:
 
 @dataclass(frozen=True, slots=True)
 class CellMeasures:
-    """One cell of one launch. Rates in tokens/s; `mean_*_tokens` per measured request."""
+    """One cell of one launch. Rates in tokens/s; `mean_*_tokens` per measured request.
+
+    `attempted` and `failed` count measured requests, `warmup` and `warmup_failed` those before them; `failures` tells the
+    reasons of both.
+    """
 
     plan: CellPlan
     attempted: int
     failed: int
+    warmup: int
+    warmup_failed: int
     failures: tuple[tuple[str, int], ...]
     ttft: Latencies
     ttft_from_sent: Latencies
@@ -146,11 +152,14 @@ def measure_cell(plan: CellPlan, run: CellRun, requests: Sequence[RequestRecord]
     ttft = _ttft(measured, from_schedule=open_loop)
     tpot = _tpot(measured)
     pace = tpot.ns[np.isfinite(tpot.ns)] / NS_PER_S
-    failures = Counter(request.error or "no reason given" for request in measured if not request.ok)
+    failures = Counter(request.error or "no reason given" for request in requests if not request.ok)
+    failed = sum(not request.ok for request in measured)
     return CellMeasures(
         plan=plan,
         attempted=len(measured),
-        failed=failures.total(),
+        failed=failed,
+        warmup=len(requests) - len(measured),
+        warmup_failed=failures.total() - failed,
         failures=tuple(failures.most_common()),
         ttft=ttft,
         ttft_from_sent=_ttft(measured, from_schedule=False),

@@ -24,7 +24,10 @@ TAIL_SHARE = 0.05
 
 
 def failed_share_checks(config: Config, recording: Recording, evidence: Evidence) -> list[HardCheck]:
-    """Failed over attempted requests of each cell and side, over all rounds that count."""
+    """Failed over attempted requests of each cell and side, over all rounds that count.
+
+    Those of the warm-up too: they count in no latency, and a stack whose first requests fail has failed all the same.
+    """
     if not evidence.rounds:
         return []
     return [
@@ -35,8 +38,8 @@ def failed_share_checks(config: Config, recording: Recording, evidence: Evidence
 
 
 def _failed_in(config: Config, cell: str, side: Side, measures: Sequence[CellMeasures]) -> HardCheck:
-    attempted = sum(one.attempted for one in measures)
-    failed = sum(one.failed for one in measures)
+    attempted = sum(one.attempted + one.warmup for one in measures)
+    failed = sum(one.failed + one.warmup_failed for one in measures)
     allowed = min(config.limits.failed_share, TAIL_SHARE)
     ok = failed <= allowed * attempted
     reasons: Counter[str] = Counter()

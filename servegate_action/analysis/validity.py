@@ -11,13 +11,14 @@ from collections.abc import Iterable, Sequence
 
 from servegate_action.analysis.client_check import certificate_check, client_check
 from servegate_action.analysis.findings import invalid_if
+from servegate_action.analysis.hardware import hardware_check
 from servegate_action.analysis.judgement import HardCheck
 from servegate_action.analysis.rounds import Evidence, Launch, Replayed, Round
 from servegate_action.analysis.signals import GpuUse
 from servegate_action.analysis.telemetry_window import CLOCKS, ERRORS, PROCESSES
 from servegate_action.analysis.tenants import tenant_check
 from servegate_action.config.models import Config
-from servegate_action.records import Absent, DeviceStatic, Recording, Side
+from servegate_action.records import Absent, Recording, Side
 
 # Beginnings of prompts that every server may share by accident: begin-of-text, chat templates, cache blocks.
 CACHED_SLACK_SHARE = 0.05
@@ -32,7 +33,7 @@ def validity_checks(config: Config, recording: Recording, evidence: Evidence) ->
     return [
         _load_equal(config, recording, evidence),
         _alternating(recording, evidence),
-        *_hardware(config, evidence),
+        *hardware_check(config, recording, evidence),
         *_held(config, recording, evidence),
         *tenant_check(config, recording),
         _telemetry(recording, evidence),
@@ -128,23 +129,6 @@ def _alternating(recording: Recording, evidence: Evidence) -> HardCheck:
     )
 
 
-def _hardware(config: Config, evidence: Evidence) -> list[HardCheck]:
-    """The same accelerators under both stacks, unless the configuration says that they need different pools."""
-    ours, theirs = (_kinds(evidence, side) for side in Side)
-    if not ours or not theirs:
-        return []
-    findings = []
-    pools = {config.stacks.of(side).gpu_pool for side in Side}
-    if None in pools or len(pools) == 1:
-        if ours != theirs:
-            findings.append(f"baseline on {_listed(ours)}, candidate on {_listed(theirs)}")
-        elif not _shared(_uuids(evidence, Side.BASELINE), _uuids(evidence, Side.CANDIDATE)):
-            findings.append("the two stacks ran on different accelerators of the same kind")
-    good = f"both stacks on {_listed(ours)}" if ours == theirs else "the two stacks need different pools, as declared"
-    advice = "measure both on the same accelerators, or declare gpu_pool for both stacks"
-    return [invalid_if("hardware", findings, good=good, advice=advice)]
-
-
 def _held(config: Config, recording: Recording, evidence: Evidence) -> list[HardCheck]:
     """No stack used more GPUs than it is said to hold, or others: tokens per GPU-hour and money are per GPU held.
 
@@ -184,33 +168,6 @@ def _count(side: Side, use: Sequence[GpuUse]) -> str:
 def _elsewhere(use: GpuUse) -> bool:
     """None of its own GPUs was used, and something happened on another one."""
     return bool(use.untold) and not use.used
-
-
-def _kinds(evidence: Evidence, side: Side) -> set[str]:
-    return {_kind(device) for launch in evidence.of(side) for device in _devices(launch)}
-
-
-def _kind(device: DeviceStatic) -> str:
-    """Name and power limit: a GPU at another limit is another GPU."""
-    limit = device.power_limit_mw
-    return device.name if isinstance(limit, Absent) else f"{device.name} at {limit / 1000:.0f} W"
-
-
-def _uuids(evidence: Evidence, side: Side) -> set[str]:
-    return {device.uuid for launch in evidence.of(side) for device in _devices(launch)}
-
-
-def _shared(ours: set[str], theirs: set[str]) -> bool:
-    """One stack may hold more accelerators than the other, but not others."""
-    return ours <= theirs or theirs <= ours
-
-
-def _devices(launch: Launch) -> tuple[DeviceStatic, ...]:
-    return () if isinstance(launch.telemetry, Absent) else launch.telemetry.devices
-
-
-def _listed(kinds: set[str]) -> str:
-    return " and ".join(sorted(kinds))
 
 
 # ---------------------------------------------------------------- could it be measured?

@@ -132,7 +132,7 @@ def test_a_finished_run_that_could_have_gone_on_says_so() -> None:
 def test_a_failed_request_rejects_with_its_cell() -> None:
     judgement = judged(passing(failed={Side.CANDIDATE: 2}))
     assert judgement.word is Word.REJECT
-    assert "candidate, chat/1: 8 of 400 requests failed" in judgement.headline
+    assert "candidate, chat/1: 8 of 408 requests failed" in judgement.headline
 
 
 def test_a_broken_service_level_rejects() -> None:

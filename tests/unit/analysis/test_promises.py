@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -30,15 +31,30 @@ def test_every_cell_and_side_has_its_failed_share() -> None:
     checks = failures(build(passing()))
     assert len(checks) == 6
     assert all(check.ok for check in checks.values())
-    assert checks["chat/1", Side.CANDIDATE].detail == "0 of 400 requests failed, allowed 0 of them"
+    assert checks["chat/1", Side.CANDIDATE].detail == "0 of 408 requests failed, allowed 0 of them"
 
 
 def test_a_failed_request_of_the_candidate_rejects() -> None:
     check = failures(build(passing(failed={Side.CANDIDATE: 1})))["chat/1", Side.CANDIDATE]
     assert not check.ok
     assert check.kind == "reject"
-    assert check.detail == ("4 of 400 requests failed (4x the stream ended without a finish_reason), allowed 0 of them")
+    assert check.detail == ("4 of 408 requests failed (4x the stream ended without a finish_reason), allowed 0 of them")
     assert "server.log" in check.advice
+
+
+def test_a_failed_warm_up_is_a_failure_too() -> None:
+    built = build(passing())
+    name = "rounds/01-candidate"
+    spoiled = tuple(
+        request.model_copy(update={"ok": False, "error": "HTTP 500", "token_ns": ()})
+        if (request.phase, request.cell) == ("warmup", "chat/1")
+        else request
+        for request in built.data[name].requests
+    )
+    data = {**built.data, name: replace(built.data[name], requests=spoiled)}
+    check = failures(Built(built.config, built.recording, data))["chat/1", Side.CANDIDATE]
+    assert (check.ok, check.kind) == (False, "reject")
+    assert check.detail == "2 of 408 requests failed (2x HTTP 500), allowed 0 of them"
 
 
 def test_a_failed_request_of_the_baseline_makes_it_no_reference() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -12,6 +12,7 @@ from servegate_action.analysis.judgement import HardCheck
 from servegate_action.analysis.metrics import LaunchData
 from servegate_action.analysis.rounds import gather
 from servegate_action.analysis.validity import complete_check, validity_checks
+from servegate_action.config.stacks import Stack
 from servegate_action.config.workload import Workload
 from servegate_action.records import Absent, DeviceSample, RequestRecord, TokenSource
 from tests.support.recordings import CELLS, SERVER_PID, Built, build, killed, nothing_measured, passing
@@ -162,6 +163,67 @@ def test_another_kind_of_accelerator_is_invalid_unless_declared_as_another_pool(
     assert declared.detail == "the two stacks need different pools, as declared"
     assert not found(one)["hardware"].ok
     assert not found(same)["hardware"].ok
+
+
+def at(built: Built, baseline: str, candidate: str, *, gpu_uuids: tuple[str, ...] = ()) -> Built:
+    """The run of two endpoints at these addresses."""
+    stacks = built.config.stacks
+
+    def there(stack: Stack, url: str) -> Stack:
+        assert stack.endpoint is not None
+        endpoint = stack.endpoint.model_copy(update={"url": url})
+        return stack.model_copy(update={"endpoint": endpoint, "gpu_uuids": gpu_uuids})
+
+    moved = stacks.model_copy(
+        update={"baseline": there(stacks.baseline, baseline), "candidate": there(stacks.candidate, candidate)}
+    )
+    return Built(built.config.model_copy(update={"stacks": moved}), built.recording, built.data)
+
+
+LOCAL = ("http://127.0.0.1:8000", "http://localhost:8001")
+
+
+@pytest.mark.parametrize(
+    ("urls", "accelerator", "gpu_uuids", "seen"),
+    [
+        (("http://10.0.0.6:8000", "http://10.0.0.7:8000"), "cpu", (), False),
+        (("http://10.0.0.6:8000", "http://10.0.0.7:8000"), "nvidia", ("GPU-1",), False),
+        (("http://127.0.0.1:8000", "http://a100.internal:8000"), "nvidia", (), False),
+        (LOCAL, "cpu", (), True),
+        (LOCAL, "nvidia", (), True),
+    ],
+)
+def test_the_accelerator_of_an_endpoint_is_the_same_only_where_it_can_be_no_other(
+    urls: tuple[str, str], accelerator: Literal["cpu", "nvidia"], gpu_uuids: tuple[str, ...], seen: bool
+) -> None:
+    built = at(build(passing(endpoint=True, accelerator=accelerator)), *urls, gpu_uuids=gpu_uuids)
+    check = found(built)["hardware"]
+    assert check.ok is seen
+    if not seen:
+        assert check.kind == "inconclusive"
+        assert "cannot be seen" in check.detail
+        declared = found(in_pools(built, "h100", "h100"))["hardware"]
+        assert (declared.ok, declared.detail) == (True, "both stacks in the pool h100, as declared")
+        assert found(in_pools(built, "a10g", "h100"))["hardware"].detail == (
+            "the two stacks need different pools, as declared"
+        )
+
+
+def test_of_several_gpus_beside_a_local_endpoint_nobody_knows_which_one_serves() -> None:
+    built = at(build(passing(endpoint=True)), *LOCAL)
+    telemetry = built.data[CANDIDATE].telemetry
+    assert not isinstance(telemetry, Absent)
+    first = telemetry.devices[0]
+    other = first.model_copy(update={"uuid": "GPU-2"})
+    both = {"devices": (first, other)}
+    data = {
+        name: LaunchData(one.requests, telemetry.model_copy(update=both), one.samples)
+        for name, one in built.data.items()
+    }
+    several = Built(built.config, built.recording, data)
+    check = found(several)["hardware"]
+    assert (check.ok, check.kind) == (False, "inconclusive")
+    assert found(at(several, *LOCAL, gpu_uuids=(first.uuid,)))["hardware"].ok
 
 
 def test_another_board_of_the_same_kind_is_another_accelerator() -> None:
