@@ -445,6 +445,8 @@ class Plan(Record):
     cells: tuple[CellPlan, ...]
     looks: tuple[int, ...]
     order: tuple[tuple[Side, Side], ...] = Field(description="who goes first, per round")
+    prompt_offset: float = Field(description="tokens of every prompt beside its words: begin-of-text, chat template")
+    tokens_per_word: float = Field(description="of the prompts' words, as the baseline counts")
     workload_sha256: str
     config_sha256: str
 

@@ -34,20 +34,21 @@ def _late(run: CellRun, measured: Sequence[RequestRecord]) -> Iterator[str]:
     over the mean time from hand-over to end; that is held to 2 %, the smallest default limit of a throughput.
     """
     answered = [request for request in measured if request.ok and request.token_ns]
-    if answered and all(request.slot is not None for request in answered):
+    if not answered:
+        return  # failures say enough, and there is no latency that lateness could have spoiled
+    if all(request.slot is not None for request in answered):
         share = thinning(answered)
         if share > MOST_THINNING:
             yield f"requests were sent late: slots were empty for {share:.1%} of the time, allowed {MOST_THINNING:.0%}"
         return
-    most = min([OPEN_LOOP_LAG_NS, *_lag_by_latency(answered)])
+    most = min(OPEN_LOOP_LAG_NS, _lag_by_latency(answered))
     lag = run.client.dispatch_lag_p99_ns
     if lag > most:
         yield f"requests were sent late, dispatch lag p99 {lag / NS_PER_MS:.2f} ms, allowed {most / NS_PER_MS:.2f} ms"
 
 
-def _lag_by_latency(answered: Sequence[RequestRecord]) -> Iterator[float]:
-    if answered:
-        yield LAG_SHARE * median(request.token_ns[0] - request.scheduled_ns for request in answered)
+def _lag_by_latency(answered: Sequence[RequestRecord]) -> float:
+    return LAG_SHARE * median(request.token_ns[0] - request.scheduled_ns for request in answered)
 
 
 def thinning(answered: Sequence[RequestRecord]) -> float:

@@ -23,6 +23,7 @@ TTFT_SUM = ("vllm:time_to_first_token_seconds_sum", "sglang:time_to_first_token_
 TTFT_COUNT = ("vllm:time_to_first_token_seconds_count", "sglang:time_to_first_token_seconds_count")
 # SGLang counts tokens once per rank, so that the sum over ranks is a whole multiple.
 PER_RANK = "sglang:generation_tokens_total"
+CACHED_PER_RANK = "sglang:cached_tokens_total"
 MISCOUNT_SHARE = 0.01
 # Engines may or may not count the stop token; a short answer must not fail for it.
 MISCOUNT_PER_REQUEST = 1.5
@@ -50,6 +51,8 @@ def server_view(run: CellRun, requests: Sequence[RequestRecord]) -> ServerView:
     change = {name: value - before.get(name, 0.0) for name, value in after.items()} if before else {}
     prompts = sum(request.prompt_tokens or 0 for request in requests)
     cached = _first(change, CACHED)
+    if cached is not None and CACHED_PER_RANK in change:
+        cached /= _ranks(change, requests)
     seconds, count = _first(change, TTFT_SUM), _first(change, TTFT_COUNT)
     return ServerView(
         generated=_first(change, GENERATED),
@@ -59,6 +62,12 @@ def server_view(run: CellRun, requests: Sequence[RequestRecord]) -> ServerView:
         miscounted=_miscounted(change, requests),
         unread=bool(before) != bool(after),
     )
+
+
+def _ranks(change: Mapping[str, float], requests: Sequence[RequestRecord]) -> int:
+    """How many times SGLang counted each token."""
+    told = sum(request.output_tokens or 0 for request in requests)
+    return max(1, round(change.get(PER_RANK, 0.0) / told)) if told else 1
 
 
 def _first(change: Mapping[str, float], names: Sequence[str]) -> float | None:
@@ -76,7 +85,7 @@ def _miscounted(change: Mapping[str, float], requests: Sequence[RequestRecord]) 
         return None
     told = sum(request.output_tokens or 0 for request in requests)
     allowed = max(MISCOUNT_SHARE * told, MISCOUNT_PER_REQUEST * len(requests))
-    times = max(1, round(change[name] / told)) if name == PER_RANK and told else 1
+    times = _ranks(change, requests) if name == PER_RANK else 1
     if abs(change[name] / times - told) <= allowed:
         return None
     return f"the server counted {change[name]:,.0f} output tokens ({name}), the client was told {told:,}"

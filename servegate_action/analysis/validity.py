@@ -20,7 +20,8 @@ from servegate_action.analysis.tenants import tenant_check
 from servegate_action.config.models import Config
 from servegate_action.records import Absent, Recording, Side
 
-# Beginnings of prompts that every server may share by accident: begin-of-text, chat templates, cache blocks.
+CACHE_BLOCK_TOKENS = 16
+"""Caches keep whole blocks (vLLM: 16 tokens), and count a beginning that all prompts share up to the end of one."""
 CACHED_SLACK_SHARE = 0.05
 SIGHTS = {CLOCKS: "throttling", ERRORS: "memory error", PROCESSES: "foreign process"}
 """What would spoil a launch: how it is called where it was not read, and where it was."""
@@ -202,12 +203,17 @@ def _spoiled(recording: Recording, launch: Launch) -> Sequence[str]:
 
 
 def _caches(config: Config, recording: Recording, evidence: Evidence) -> HardCheck:
-    """No prompt came from a prefix cache that was not meant to."""
+    """No prompt came from a prefix cache that was not meant to.
+
+    Meant is a declared shared prefix, and what every prompt begins with before its nonce: begin-of-text and chat template.
+    """
     findings = []
     if config.workload.trace is None:
         shared = {cell.name: cell.shared_prefix_tokens for cell in config.workload.cells}
+        alike = max(0.0, recording.plan.prompt_offset) + CACHE_BLOCK_TOKENS
         for cell in recording.plan.cells:
-            meant = shared.get(cell.name, 0) / cell.prompt_tokens + CACHED_SLACK_SHARE
+            prompt = recording.plan.prompt_offset + recording.plan.tokens_per_word * cell.prompt_tokens
+            meant = min(1.0, (shared.get(cell.name, 0) + alike) / prompt + CACHED_SLACK_SHARE)
             for side in Side:
                 share = max(launch.cached_share.get(cell.id, 0.0) for launch in evidence.of(side))
                 if share > meant:

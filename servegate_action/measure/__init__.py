@@ -120,6 +120,8 @@ def _plan(job: Job, workload: Workload) -> Plan:
         cells=tuple(cell.plan() for cell in workload.cells),
         looks=looks,
         order=tuple(round_order(number) for number in range(1, looks[-1] + 1)),
+        prompt_offset=workload.fit.offset,
+        tokens_per_word=workload.fit.per_word,
         workload_sha256=workload.digest,
         config_sha256=job.config_sha256,
     )

@@ -128,6 +128,7 @@ class Scene:
     slo_tpot_p95_ms: float | None = None
     limits: Mapping[str, object] = field(default_factory=dict)
     endpoint: bool = False
+    prompt_offset: float = 0.0
     numerics_passed: bool = True
     certificate_passed: bool = True
     state: Literal["running", "finished", "failed", "cancelled"] = "finished"
@@ -564,6 +565,8 @@ def _recording(
             looks=scene.looks,
             order=order,
             workload_sha256="3f9c" + "0" * 60,
+            prompt_offset=scene.prompt_offset,
+            tokens_per_word=1.0,
             config_sha256="77aa" + "0" * 60,
         ),
         dialect=Dialect(

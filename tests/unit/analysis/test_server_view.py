@@ -42,6 +42,15 @@ def test_counters_are_differences_over_the_cell() -> None:
     assert seen == ServerView(generated=320.0, cached_share=0.5, preemptions=3.0, mean_ttft_ms=None, miscounted=None)
 
 
+def test_sglang_counts_cached_tokens_once_a_rank_as_it_does_generated_ones() -> None:
+    names = ("sglang:generation_tokens_total", "sglang:cached_tokens_total")
+    for ranks in (1, 4):
+        seen = view(dict.fromkeys(names, 7.0), dict(zip(names, (7.0 + 320 * ranks, 7.0 + 250 * ranks), strict=True)))
+        assert seen.cached_share == 0.25
+    assert view({names[1]: 0.0}, {names[1]: 250.0}).cached_share == 0.25
+    assert view(dict.fromkeys(names, 0.0), dict.fromkeys(names, 5.0), [failed()]).cached_share == 0.05
+
+
 def test_the_server_s_own_ttft_is_a_mean_over_the_cell() -> None:
     name = "vllm:time_to_first_token_seconds"
     seen = view({f"{name}_sum": 1.0, f"{name}_count": 10.0}, {f"{name}_sum": 2.0, f"{name}_count": 30.0})

@@ -15,7 +15,7 @@ from servegate_action.analysis.validity import complete_check, validity_checks
 from servegate_action.config.stacks import Stack
 from servegate_action.config.workload import Workload
 from servegate_action.records import Absent, DeviceSample, RequestRecord, TokenSource
-from tests.support.recordings import CELLS, SERVER_PID, Built, build, killed, nothing_measured, passing
+from tests.support.recordings import CELLS, SERVER_PID, Built, SceneCell, build, killed, nothing_measured, passing
 
 CANDIDATE = "rounds/02-candidate"
 
@@ -547,11 +547,18 @@ def cached(share: float) -> Built:
 
 def test_prompts_from_a_cache_by_accident_make_a_run_invalid() -> None:
     detail = invalid(found(cached(0.5))["prefix_cache"])
-    assert detail.startswith("candidate, chat/1: 50% of the prompt tokens came from a cache, meant 5%")
+    assert detail.startswith("candidate, chat/1: 50% of the prompt tokens came from a cache, meant 8%")
 
 
 def test_a_common_beginning_is_no_accident() -> None:
     assert found(cached(0.03))["prefix_cache"].ok
+
+
+@pytest.mark.parametrize(("offset", "ok"), [(30.0, True), (0.0, False)])
+def test_the_chat_template_that_begins_every_prompt_may_be_cached(offset: float, ok: bool) -> None:
+    cell = SceneCell("chat/4", 4, prompt_tokens=256, requests=100)
+    built = build(passing(cells=(cell,), prompt_offset=offset))
+    assert found(with_requests(built, lambda _: {"cached_tokens": 48}))["prefix_cache"].ok is ok
 
 
 def test_a_declared_shared_prefix_may_be_cached() -> None:
