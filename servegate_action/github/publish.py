@@ -7,6 +7,7 @@ first, because it is what a branch rule waits for; the comment is for people.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal, TypeVar
@@ -25,6 +26,7 @@ Word = Literal["PASS", "REJECT", "INCONCLUSIVE", "INVALID"]
 T = TypeVar("T")
 
 NO_VERDICT = "error"
+_RUN_PAGE = re.compile(r"(https?://\S+)/actions/runs/(\d{1,18})/attempts/(\d{1,9})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,8 +138,14 @@ def pending(place: Where, *, api: Api, options: Options) -> Published:
 
 
 def publish(finished: Finished, *, place: Where, api: Api, options: Options) -> Published:
-    """Post status, check run and comment, in this order; report what arrived and what did not."""
+    """Post status, check run and comment, in this order; report what arrived and what did not.
+
+    An older run that ends last says nothing: of one commit and gate the latest run's word stands, also while it measures.
+    """
     losses = _Losses()
+    later = _later_run(place, api)
+    if later is not None:
+        return Published(status_posted=False, kept=f"a later run of the same commit has the word: {later}")
     said = status.Status(finished.state, place.context, finished.status_line, place.run_url)
     posted = losses.done(Feature.STATUS, lambda: status.post(api, sha=place.sha, status=said))
     checked = options.check_run and losses.done(Feature.CHECK_RUN, lambda: _conclude(finished, place=place, api=api))
@@ -151,6 +159,18 @@ def publish(finished: Finished, *, place: Where, api: Api, options: Options) -> 
         outdated=told.outdated,
         warnings=tuple(losses.found),
     )
+
+
+def _later_run(place: Where, api: Api) -> str | None:
+    """The page of a run after this one that has set the status. What GitHub does not tell changes nothing."""
+    try:
+        seen = status.current(api, sha=place.sha, context=place.context)
+    except Refused:
+        return None
+    found = _RUN_PAGE.fullmatch((seen and seen.target_url) or "")
+    if found is None or found[1] != place.run_url.rpartition("/actions/runs/")[0]:
+        return None
+    return found[0] if RunId(int(found[2]), int(found[3])) > place.run else None
 
 
 def interrupted(place: Where, *, api: Api, options: Options, description: str) -> Published:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from servegate_action.errors import ExitCode
-from servegate_action.github import comment, publish
+from servegate_action.github import comment, publish, status
 from servegate_action.github.api import Api, Refusal, Server
 from servegate_action.github.comment import read_earlier, read_marker
 from servegate_action.github.degrade import Feature
@@ -398,6 +398,39 @@ def test_of_two_runs_racing_on_one_pull_request_the_newer_head_wins(
     marker_now = read_marker(row.body)
     assert marker_now is not None
     assert (marker_now.head, marker_now.verdict) == (sha("newer"), "pass")
+
+
+@pytest.mark.parametrize(("run", "attempt"), [(101, 1), (100, 2)])
+@pytest.mark.parametrize("later", ["PASS", None])
+def test_an_older_run_of_the_same_commit_that_ends_last_says_nothing(
+    fake: FakeGitHub, api: Api, run: int, attempt: int, later: str | None
+) -> None:
+    newer = place_at(HEAD, run=run, attempt=attempt)
+    publish.pending(place_at(HEAD, run=100), api=api, options=OPTIONS)
+    publish.pending(newer, api=api, options=OPTIONS)
+    if later is not None:
+        publish.publish(finished(later), place=newer, api=api, options=OPTIONS)
+    before = [(row.state, row.target_url) for row in fake.world.statuses], [row.body for row in fake.world.of(7)]
+    done = publish.publish(finished("REJECT"), place=place_at(HEAD, run=100), api=api, options=OPTIONS)
+    assert not done.status_posted
+    assert newer.run_url in done.kept
+    after = [(row.state, row.target_url) for row in fake.world.statuses], [row.body for row in fake.world.of(7)]
+    assert after == before
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        "https://github.com/other/repo/actions/runs/999/attempts/1",
+        "https://github.com/octo/repo/actions/runs/99/attempts/9",
+        "https://example.org/",
+        None,
+    ],
+)
+def test_a_status_that_is_of_no_later_run_of_ours_is_written_over(fake: FakeGitHub, api: Api, page: str | None) -> None:
+    said = {"state": "success", "context": "servegate/llama-8b-chat", "description": "by hand", "target_url": page}
+    api.post(api.path("statuses", HEAD), status.Seen, {key: value for key, value in said.items() if value is not None})
+    assert publish.publish(finished("REJECT"), place=place_at(HEAD), api=api, options=OPTIONS).status_posted
 
 
 def test_two_first_comments_posted_at_once_become_the_newer_one(fake: FakeGitHub, api: Api) -> None:
