@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from servegate_action.config.stacks import Engine
 from servegate_action.identity.facts import Fact, Numbers, claimed, proven
@@ -32,12 +32,17 @@ _CAP = {
     Engine.TENSORRT_LLM: ("--max-batch-size",),
     Engine.LLAMA_CPP: ("--parallel", "-np"),
 }
+_OPTION_FILES = ("--config", "--extra-llm-api-options")
+"""Flags that name a file of further options (vLLM, SGLang, TensorRT-LLM)."""
 _POSITIONAL = {"serve": Engine.VLLM, "trtllm-serve": Engine.TENSORRT_LLM}
 
 
 @dataclass(frozen=True, slots=True)
 class Flags:
-    """A launch command, understood as far as its engine is known. `entry` is true for the engine's own program."""
+    """A launch command, understood as far as its engine is known.
+
+    `entry` is true for the engine's own program, told by nothing but its flags: a file of options may say anything.
+    """
 
     command: tuple[str, ...]
     engine: Engine
@@ -112,7 +117,8 @@ def read_flags(command: Sequence[str], *, image: str | None, engine: Engine) -> 
     program = tuple(command) if image is None else (repository(image), *command)
     recognised = next((known for known, names in _ENTRY_POINTS if _starts(program, names)), None)
     actual = recognised if engine in (Engine.AUTO, Engine.OTHER) and recognised is not None else engine
-    return Flags(tuple(command), actual, entry=recognised is not None and recognised is actual)
+    told = Flags(tuple(command), actual, entry=recognised is not None and recognised is actual)
+    return replace(told, entry=False) if told.value(*_OPTION_FILES) is not None else told
 
 
 def repository(image: str) -> str:

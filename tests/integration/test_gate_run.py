@@ -88,10 +88,12 @@ class Bench:
 
     folder: Path
     started: list[Gate] = field(default_factory=list)
+    environment: dict[str, str] = field(default_factory=dict)
 
     def start(self, config: Mapping[str, object]) -> Gate:
         (self.folder / "gate.yml").write_text(json.dumps(config))
-        environment = {**os.environ, "XDG_RUNTIME_DIR": str(self.folder), "XDG_DATA_HOME": str(self.folder)}
+        place = {"XDG_RUNTIME_DIR": str(self.folder), "XDG_DATA_HOME": str(self.folder)}
+        environment = {**os.environ, **place, **self.environment}
         command = [sys.executable, "-m", "servegate_action", "run", "-c", "gate.yml", "-o", "out"]
         process = subprocess.Popen(
             command,
@@ -302,8 +304,8 @@ def test_a_candidate_whose_port_is_taken_cannot_be_measured(bench: Bench) -> Non
     assert "baseline" in gate.directory.recording().identities
 
 
-def test_an_endpoints_own_counters_are_read_with_its_key(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SERVER_KEY", "opensesame")
+def test_an_endpoints_own_counters_are_read_with_its_key(bench: Bench) -> None:
+    bench.environment["SERVER_KEY"] = "opensesame"
     with ExitStack() as running:
         sides = [running.enter_context(served(*FAST, "--metrics-key", "opensesame")) for _ in range(2)]
         stacks = [

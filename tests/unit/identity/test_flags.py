@@ -137,6 +137,19 @@ def container(*volumes: str) -> Stack:
     return Stack(label="x", container=ContainerStack(image="x@sha256:00", volumes=volumes))
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        "vllm serve /m --max-num-seqs 64 --config options.yaml",
+        "vllm serve /m --config=options.yaml --max-num-seqs 64",
+        "trtllm-serve /m --max_batch_size 64 --extra_llm_api_options o.yml",
+    ],
+)
+def test_flags_beside_a_file_of_options_prove_nothing(command: str) -> None:
+    found = read_flags(command.split(), image=None, engine=Engine.AUTO)
+    assert (found.entry, found.cap) == (False, 64)
+
+
 NO_FLAGS = Flags((), Engine.AUTO, entry=False)
 
 
