@@ -163,12 +163,16 @@ def _say(world: World, judgement: Judgement, root: Path, *, as_json: bool) -> No
 @_json_option
 @_world
 def judge(world: World, *, directory: Path, as_json: bool) -> int:
-    """Recompute the verdict from a recording; no GPU, no network."""
+    """Recompute the verdict from a recording; no GPU, no network. Exit codes are those of the run."""
     from servegate_action import gate
     from servegate_action.store import RunDirectory
 
-    judgement = gate.judge_again(RunDirectory(world.folder / directory))
-    _say(world, judgement, world.folder / directory, as_json=as_json)
+    run = RunDirectory(world.folder / directory)
+    judgement = gate.judge_again(run)
+    _say(world, judgement, run.root, as_json=as_json)
+    failure = gate.failure_of(run)
+    if failure is not None:
+        raise failure
     return judgement.word.exit_code
 
 

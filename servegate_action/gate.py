@@ -310,4 +310,4 @@ def _arrivals(directory: RunDirectory) -> tuple[float, ...]:
 
 
 def _launch_data(data: store.LaunchData) -> LaunchData:
-    return LaunchData(requests=data.requests, telemetry=data.telemetry, samples=data.samples)
+    return LaunchData(data.requests, data.telemetry, data.samples, data.damaged)

@@ -33,11 +33,12 @@ SECONDS_PER_HOUR = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class LaunchData:
-    """What the files of one launch hold: `requests.jsonl.gz` and `telemetry.jsonl`."""
+    """What the files of one launch hold: `requests.jsonl.gz` and `telemetry.jsonl`. `damaged` says what is cut off."""
 
     requests: Sequence[RequestRecord]
     telemetry: TelemetryStatic | Absent
     samples: Sequence[TelemetrySample]
+    damaged: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -109,7 +109,8 @@ def gather(config: Config, recording: Recording, data: Mapping[str, LaunchData])
         if record.state is not LaunchState.VOIDED
     )
     rounds, left_out = _paired(launches)
-    return Evidence(launches=launches, rounds=rounds, left_out=left_out)
+    torn = (f"{name}: {one.damaged}" for name, one in data.items() if one.damaged is not None)
+    return Evidence(launches=launches, rounds=rounds, left_out=(*left_out, *torn))
 
 
 def reduce_launch(config: Config, recording: Recording, record: LaunchRecord, data: LaunchData) -> Launch:

@@ -80,10 +80,12 @@ def quantity(value: MaybeFloat, unit: str, note: str = "") -> Shown:
     return value if isinstance(value, Absent) else Quantity(value=value, unit=unit, note=note)
 
 
-def metric_lines(findings: Findings, *names: MetricName, labels: dict[MetricName, str]) -> list[RowLine]:
-    """Metrics of the mix in the order given, then those of the cells."""
+def metric_lines(
+    findings: Findings, *names: MetricName, labels: dict[MetricName, str], note: str = ""
+) -> list[RowLine]:
+    """Metrics of the mix in the order given, then those of the cells. `note` stands beside each number."""
     of_mix = [one for name in names if (one := findings.metric(name)) is not None]
-    return [metric_line(one, labels[one.key.metric]) for one in [*of_mix, *findings.in_cells(*names)]]
+    return [metric_line(one, labels[one.key.metric], note) for one in [*of_mix, *findings.in_cells(*names)]]
 
 
 def metric_line(metric: MetricVerdict, label: str, note: str = "") -> RowLine:

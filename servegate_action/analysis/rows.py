@@ -141,13 +141,14 @@ def _machine_hours(findings: Findings) -> list[str]:
 def _utilization(findings: Findings) -> Body:
     cpu = findings.recording.accelerator == "cpu"
     label = "CPU utilization" if cpu else "GPU utilization"
-    lines = metric_lines(findings, MetricName.GPU_UTILIZATION, labels={MetricName.GPU_UTILIZATION: label})
+    counters = findings.recording.telemetry
+    counter = counters if isinstance(counters, Absent) else counters.utilization_counter
+    note = "" if isinstance(counter, Absent) else counter
+    lines = metric_lines(findings, MetricName.GPU_UTILIZATION, labels={MetricName.GPU_UTILIZATION: label}, note=note)
     lines += [sight.line() for sight in findings.sights.get(3, ())]
     lines += check_lines(findings, {"telemetry": "validity", "tenants": "other processes"})
-    counters = findings.recording.telemetry
     if isinstance(counters, Absent):
         return lines, [f"no counter: {counters.absent}"]
-    counter = counters.utilization_counter
     named = f"counter: {counter}" if not isinstance(counter, Absent) else f"no counter: {counter.absent}"
     metric = findings.metric(MetricName.GPU_UTILIZATION)
     why = metric.why_not_gated if metric is not None else None

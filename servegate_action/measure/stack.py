@@ -64,7 +64,9 @@ def running(job: Job, draft: Draft, side: Side, *, backend: telemetry.Kind, dire
     stack = job.config.stacks.of(side)
     draft.side = side
     files = job.directory.launch(directory)
-    condition = telemetry.drop_page_cache(_weights(job, stack)).condition
+    dropped = telemetry.drop_page_cache(_weights(job, stack))
+    if dropped.files and dropped.condition != "dropped":
+        draft.note(f"{directory}: the weights stayed in the page cache: {dropped.reason}")
     current: list[launch.Running] = []
     with telemetry.sampling(
         backend=backend,
@@ -93,7 +95,7 @@ def running(job: Job, draft: Draft, side: Side, *, backend: telemetry.Kind, dire
             docker=draft.docker,
         ) as started:
             current.append(started)
-            cold_start = started.ready.cold_start.model_copy(update={"page_cache": condition})
+            cold_start = started.ready.cold_start.model_copy(update={"page_cache": dropped.condition})
             draft.set(telemetry=sampler.static)
             yield Up(side, stack, started, sampler, files, cold_start, headers(stack, job.environment))
 

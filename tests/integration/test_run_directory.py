@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shutil
 from collections.abc import Callable
@@ -9,13 +10,15 @@ from pathlib import Path
 
 import pytest
 from markdown_it import MarkdownIt
+from rich.console import Console
 
-from servegate_action import gate, store
+from servegate_action import cli, gate, store
 from servegate_action.analysis.judgement import Word
 from servegate_action.config.load import dump
 from servegate_action.errors import CannotMeasure, ExitCode, RecordingUnreadable, VerificationFailed
 from servegate_action.records import Plan
 from servegate_action.store import RunDirectory
+from servegate_action.world import World
 from tests.support import recordings, run_directories
 from tests.support.recordings import Scene
 
@@ -209,3 +212,9 @@ def test_what_stopped_a_run_is_the_error_that_it_was(tmp_path: Path) -> None:
     stopped = gate.failure_of(record(recordings.nothing_measured(), tmp_path / "run"))
     assert isinstance(stopped, CannotMeasure)
     assert stopped.exit_code is ExitCode.CANNOT_MEASURE
+
+
+def test_judge_ends_as_the_run_did_that_could_not_be_measured(tmp_path: Path) -> None:
+    record(recordings.nothing_measured(), tmp_path / "run")
+    out, err = (Console(file=io.StringIO()) for _ in range(2))
+    assert cli.run(["judge", "run"], World({}, tmp_path, out, err)) == ExitCode.CANNOT_MEASURE

@@ -70,6 +70,50 @@ def test_an_unknown_command_is_a_usage_error(terminal: Terminal) -> None:
     assert terminal.run("mesure") == ExitCode.USAGE
 
 
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("ftp://x", "--concurrency", "1"), "'ftp://x' is not an http or https URL"),
+        (("127.0.0.1:8000", "--concurrency", "1"), "is not an http or https URL"),
+        (("http://127.0.0.1:9", "--concurrency", "1", "--requests-out", "no/such/file"), "there is no folder"),
+        (("http://127.0.0.1:9", "--concurrency", "1", "--json", "."), "is a folder"),
+        (("http://127.0.0.1:9", "--trace", "none.jsonl"), "none.jsonl cannot be read"),
+        (("http://127.0.0.1:9", "--concurrency", "1", "--api-key-env", "KEY"), "the variable KEY is not set"),
+        (("http://127.0.0.1:9",), "exactly one of --concurrency, --rate and --trace"),
+    ],
+)
+def test_load_says_what_it_cannot_do_before_it_measures(terminal: Terminal, words: tuple[str, ...], says: str) -> None:
+    assert terminal.run("load", *words) == ExitCode.USAGE
+    said = " ".join(terminal.err.getvalue().split())
+    assert says in said
+    assert "next: " in said
+
+
+def test_load_of_a_dead_address_says_that_nothing_answers(terminal: Terminal) -> None:
+    assert terminal.run("load", "http://127.0.0.1:9", "--concurrency", "1") == ExitCode.CANNOT_MEASURE
+    assert "http://127.0.0.1:9 does not answer: no answer (refused)" in " ".join(terminal.err.getvalue().split())
+
+
+@pytest.mark.parametrize("command", [("run",), ("calibrate",)])
+def test_what_a_configuration_names_is_looked_for_in_the_folder_of_the_command(
+    terminal: Terminal, command: tuple[str, ...]
+) -> None:
+    gates = terminal.folder / "gates"
+    gates.mkdir()
+    cells = GATE[GATE.index("  cells:") : GATE.index("\n\n", GATE.index("  cells:"))]
+    (gates / "g.yml").write_text(GATE.replace(cells, "  trace: {path: day.jsonl}"))
+    (gates / "day.jsonl").write_text("")
+    assert terminal.run(*command, "-c", "gates/g.yml") == ExitCode.USAGE
+    said = " ".join(terminal.err.getvalue().split())
+    assert f"{terminal.folder / 'day.jsonl'} does not exist" in said
+    assert "relative to the folder in which servegate is started" in said
+
+
+def test_publishing_has_no_json(terminal: Terminal) -> None:
+    assert terminal.run("run", "--publish", "--json") == ExitCode.USAGE
+    assert "--publish and --json do not go together" in terminal.err.getvalue()
+
+
 def test_init_writes_a_configuration_that_check_accepts(terminal: Terminal) -> None:
     assert terminal.run("config", "init") == ExitCode.PASS
     assert (terminal.folder / GATE_FILE).read_text() == GATE

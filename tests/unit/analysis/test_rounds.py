@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from servegate_action.analysis.rounds import Evidence, gather
 from servegate_action.records import LaunchRecord, LaunchState, Side
 from tests.support.recordings import Built, Scene, build, killed, passing
@@ -21,6 +23,14 @@ def test_every_complete_round_counts_with_both_sides_in_their_place() -> None:
     assert all(one.baseline.record.side is Side.BASELINE for one in evidence.rounds)
     assert [one.record.side for one in evidence.of(Side.CANDIDATE)] == [Side.CANDIDATE] * 4
     assert evidence.left_out == ()
+
+
+def test_a_file_that_was_cut_off_is_told() -> None:
+    built = build(passing())
+    name = "rounds/01-baseline"
+    torn = replace(built.data[name], damaged="telemetry.jsonl: the last line was cut off while it was written")
+    found = gather(built.config, built.recording, {**built.data, name: torn}).left_out
+    assert found == ("rounds/01-baseline: telemetry.jsonl: the last line was cut off while it was written",)
 
 
 def test_an_unfinished_round_is_left_out_with_the_reason() -> None:
