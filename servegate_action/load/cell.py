@@ -30,6 +30,8 @@ from servegate_action.workload import PlannedCell, PlannedRequest
 
 STREAMS_PER_PROCESS = 512
 """What one core was seen to hold with room to spare (docs/measurement.md): 25,000 events a second."""
+OPEN_LOOP_STREAMS = 64
+"""Where nobody knows how many requests of an open loop will be under way at once."""
 _START_DELAY_NS = 3_000_000
 """From the word to the first request: time for every client process to hear it."""
 _SAMPLE_TEXTS = 4
@@ -84,12 +86,24 @@ class CellResult:
 Progress = Callable[[CellProgress], None]
 
 
-def run_cell(target: Target, cell: PlannedCell, *, limits: LoadLimits, progress: Progress | None = None) -> CellResult:
-    """Warm up, measure, parse. Failed requests are records; only what makes the cell impossible is raised."""
+def run_cell(
+    target: Target,
+    cell: PlannedCell,
+    *,
+    limits: LoadLimits,
+    progress: Progress | None = None,
+    expected_streams: int | None = None,
+) -> CellResult:
+    """Warm up, measure, parse. Failed requests are records; only what makes the cell impossible is raised.
+
+    `expected_streams`: how many requests of an open loop will be under way at once, where that is known: as many client
+    processes are started as the client was certified with.
+    """
     plans = (*cell.warmup, *cell.measured)
     if not cell.measured:
         raise CannotMeasure(f"cell {cell.id} has no requests")
-    with _prepared(target, cell, plans, limits) as jobs, Crew(jobs) as crew:
+    streams = cell.concurrency or expected_streams or max(1, min(len(plans), OPEN_LOOP_STREAMS))
+    with _prepared(target, cell, plans, limits, streams) as jobs, Crew(jobs) as crew:
         start_ns = crew.start(_START_DELAY_NS)
         finished = crew.gather(_reporter(progress, len(plans), start_ns))
     requests = _records(cell, plans, finished)
@@ -119,11 +133,10 @@ def process_count(concurrency: int, wanted: int | Literal["auto"]) -> int:
 
 @contextmanager
 def _prepared(
-    target: Target, cell: PlannedCell, plans: tuple[PlannedRequest, ...], limits: LoadLimits
+    target: Target, cell: PlannedCell, plans: tuple[PlannedRequest, ...], limits: LoadLimits, streams: int
 ) -> Iterator[list[Job]]:
     """The jobs of all client processes; their shared memory lives as long as the context."""
     origin = Origin.of(target.base_url)
-    streams = cell.concurrency or max(1, min(len(plans), 64))
     count = process_count(streams, limits.processes)
     wire, entries = _wire(target, cell, plans)
     memory: list[int] = []

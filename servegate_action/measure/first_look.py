@@ -18,7 +18,7 @@ from servegate_action.measure.job import Draft, Job
 from servegate_action.measure.stack import Up, running, weights_path
 from servegate_action.records import Dialect, Side, StackIdentity
 from servegate_action.store import WORKLOAD
-from servegate_action.workload import LengthFit, Workload, calibration_texts, fit_lengths
+from servegate_action.workload import LengthFit, PlannedCell, Workload, calibration_texts, fit_lengths
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +30,11 @@ class Common:
     dialect: Dialect
     stream_rate: float
     """Output tokens per second of one stream alone, of the faster stack."""
+
+    def streams(self, cell: PlannedCell) -> int:
+        """How many requests of a cell are under way at once; in open loop, as many as arrive while one is answered."""
+        seconds = _mean_output(cell) / self.stream_rate
+        return cell.concurrency or max(1, math.ceil((cell.rate_per_second or 1.0) * seconds))
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +80,7 @@ def certify(job: Job, draft: Draft, common: Common) -> None:
     """The load generator against itself at every operating point, while no stack runs."""
     points: dict[int, tuple[float, float]] = {}
     for cell in common.workload.cells:
-        outputs = sum(request.output_tokens for request in cell.measured) / len(cell.measured)
-        seconds = outputs / common.stream_rate
-        concurrency = cell.concurrency or max(1, math.ceil((cell.rate_per_second or 1.0) * seconds))
+        outputs, concurrency = _mean_output(cell), common.streams(cell)
         points[concurrency] = max(points.get(concurrency, (0.0, 0.0)), (concurrency * common.stream_rate, outputs))
     for concurrency, (rate, outputs) in sorted(points.items()):
         job.reporter.phase(f"certifying the load generator: {concurrency} at once, {rate:.0f} tokens/s")
@@ -88,6 +91,10 @@ def certify(job: Job, draft: Draft, common: Common) -> None:
             limits=load_limits(job),
         )
         draft.set(certificates=(*draft.recording.certificates, certificate))
+
+
+def _mean_output(cell: PlannedCell) -> float:
+    return sum(request.output_tokens for request in cell.measured) / len(cell.measured)
 
 
 def load_limits(job: Job) -> load.LoadLimits:

@@ -145,7 +145,8 @@ def _cell(job: Job, common: Common, up: Up, cell: PlannedCell) -> CellRun:
     """Measure one cell. When it fails because the stack or the GPU is gone, that is what is raised."""
     before = identity.server_metrics(up.base_url, headers=up.headers)
     try:
-        result = load.run_cell(up.target(common.dialect, job.config), cell, limits=load_limits(job))
+        target, streams = up.target(common.dialect, job.config), common.streams(cell)
+        result = load.run_cell(target, cell, limits=load_limits(job), expected_streams=streams)
     finally:
         up.check()
     job.directory.append_requests(up.files, result.requests)

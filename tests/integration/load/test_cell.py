@@ -17,7 +17,7 @@ import trustme
 
 from servegate_action.errors import Cancelled, CannotMeasure
 from servegate_action.load import CellProgress, LoadLimits, Target, run_cell
-from servegate_action.load.cell import CellResult
+from servegate_action.load.cell import CellResult, process_count
 from servegate_action.records import RequestRecord, StampSource
 from servegate_action.workload import PlannedCell, PlannedRequest
 from tests.integration.load.measuring import DIALECT, LIMITS, cell_of, planned
@@ -110,6 +110,15 @@ def test_open_loop_warms_up_before_the_first_measured_arrival() -> None:
     assert max(request.scheduled_ns for request in warm) < min(request.scheduled_ns for request in rest)
     assert result.run.steady_start_ns == rest[0].scheduled_ns
     assert result.run.steady_end_ns == rest[-1].scheduled_ns
+
+
+@pytest.mark.parametrize("expected", [None, 600])
+def test_an_open_loop_starts_as_many_processes_as_it_was_certified_with(expected: int | None) -> None:
+    requests = tuple(replace(one, due_ns=number * 10 * MS) for number, one in enumerate(same_requests(4)))
+    cell = cell_of(requests, concurrency=None, rate=100.0)
+    with scripted({"default": QUICK.script()}) as server:
+        result = run_cell(Target(server.url, DIALECT), cell, limits=LoadLimits(), expected_streams=expected)
+    assert result.run.client.processes == process_count(expected or 1, "auto")
 
 
 @pytest.mark.parametrize("open_loop", [False, True])
