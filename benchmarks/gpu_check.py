@@ -31,7 +31,8 @@ import psutil
 import pynvml
 
 from servegate_action import telemetry
-from servegate_action.analysis.telemetry_window import TelemetryWindow, window
+from servegate_action.analysis.disturbances import disturbed
+from servegate_action.analysis.telemetry_window import Span, TelemetryWindow, window
 from servegate_action.errors import ServegateError
 from servegate_action.records import Absent, TelemetrySample, TelemetryStatic
 from servegate_action.telemetry.nvml_calls import attempt, field_milliwatts, process_ids, uncorrected_errors
@@ -199,6 +200,8 @@ def compare(findings: Findings, seconds: float, load: Sequence[str]) -> None:
     findings.check(max(gaps) < 1000, f"samples are {statistics.median(gaps):.1f} ms apart, at most {max(gaps):.0f} ms")
     whole = window(static, samples, start_ns=samples[0].t_ns, end_ns=samples[-1].t_ns)
     energy(findings, whole)
+    for text in disturbed(Span.of(static, samples, samples[0].t_ns, samples[-1].t_ns)):
+        print(f"     {text}")
     for device in static.devices:
         against(findings, device.uuid, ours(samples, device.uuid), theirs.get(device.uuid, {}))
 
@@ -222,8 +225,6 @@ def energy(findings: Findings, whole: TelemetryWindow) -> None:
     )
     apart = [note for note in whole.notes if "apart" in note]
     findings.check(not apart, apart[0] if apart else "the energy counter and the power readings agree within 5 %")
-    for text in whole.spoiled:
-        print(f"     {text}")
 
 
 def nvidia_smi(page: Path) -> subprocess.Popen[bytes] | None:

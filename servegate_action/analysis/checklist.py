@@ -295,10 +295,12 @@ def _method(recording: Recording, decision: Decision) -> str:
 def void_reason(record: LaunchRecord, data: LaunchData, *, floor: TelemetrySample | None) -> str | None:
     """Whether the environment spoiled a launch, by signals fixed in advance: never by how it did.
 
-    Slowed clocks, memory errors, a lost device, a stranger's process; a load generator that could not keep up.
+    Slowed clocks, memory errors, a lost device, a stranger's process, or nobody who would have seen them; a load generator
+    that could not keep up.
     """
     measured = [request for request in data.requests if request.phase == "measured"]
-    found = (*launch_signals(record, data, floor).spoiled, *launch_client_trouble(record, measured))
+    signals = launch_signals(record, data, floor)
+    found = (*signals.spoiled, *signals.unwatched, *launch_client_trouble(record, measured))
     return named(found) if found else None
 
 

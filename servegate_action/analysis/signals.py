@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from servegate_action.analysis.disturbances import disturbances
 from servegate_action.analysis.metrics import LaunchData, LaunchMetrics, MaybeFloat
-from servegate_action.analysis.telemetry_window import TelemetryWindow, boards_of, nothing_seen, unread, window
+from servegate_action.analysis.telemetry_window import TelemetryWindow, boards_of, nothing_seen, window
 from servegate_action.analysis.tenants import tenants
 from servegate_action.records import Absent, DeviceSample, LaunchRecord, TelemetrySample
 
@@ -22,8 +23,8 @@ USED_BYTES = 256 << 20
 class LaunchSignals:
     """Utilization in percent; power in W and energy in J of all the stack's accelerators together.
 
-    `spoiled`: what makes the launch worthless. `unwatched`: cells without a single sample. `unread`: what would spoil it and
-    was never read, from the first cell to the last.
+    `spoiled`: what makes the launch worthless. `unwatched`: where nobody would have seen it. `unread`: what would spoil it
+    and was never read, from the first cell to the last.
     """
 
     utilization: Mapping[str, MaybeFloat]
@@ -123,9 +124,8 @@ def _beside(samples: Sequence[TelemetrySample]) -> list[str]:
 
 def launch_signals(record: LaunchRecord, data: LaunchData, floor: TelemetrySample | None) -> LaunchSignals:
     """The windows of one launch: before it, cold start, idle block, and the steady part of each cell."""
-    loading, gpus = _loading(record, data), gpu_use(record, data, floor)
+    loading, gpus, found = _loading(record, data), gpu_use(record, data, floor), disturbances(record, data)
     cells = {run.cell: _read(data, run.steady_start_ns, run.steady_end_ns) for run in record.cells}
-    in_cells = [f"{name}: {text}" for name, one in cells.items() for text in one.spoiled]
     nothing = Absent(absent="no cell was measured")
     return LaunchSignals(
         utilization={name: one.utilization for name, one in cells.items()},
@@ -136,11 +136,15 @@ def launch_signals(record: LaunchRecord, data: LaunchData, floor: TelemetrySampl
         loading_energy_j=loading.energy_mj if isinstance(loading.energy_mj, Absent) else loading.energy_mj / 1000.0,
         memory_bytes=_largest([one.memory_bytes for one in cells.values()]) if cells else nothing,
         power_capped_share=_largest([one.power_capped_share for one in cells.values()]) if cells else nothing,
-        spoiled=(*_occupied(record, data, floor), *dict.fromkeys(in_cells)),
-        unwatched=tuple(name for name, one in cells.items() if not one.samples),
-        unread=_unread(record, data),
+        spoiled=(*_occupied(record, data, floor), *found.spoiled),
+        unwatched=found.unwatched,
+        unread=found.unread,
         gpus=gpus,
-        notes=(*dict.fromkeys(text for one in cells.values() for text in one.notes), *_untold(record, gpus)),
+        notes=(
+            *dict.fromkeys(text for one in cells.values() for text in one.notes),
+            *_untold(record, gpus),
+            *found.notes,
+        ),
     )
 
 
@@ -153,13 +157,6 @@ def _untold(record: LaunchRecord, gpus: GpuUse) -> list[str]:
         f"whether the {record.side} used {uuid}, which it is not declared to hold, cannot be told"
         for uuid in gpus.untold
     ]
-
-
-def _unread(record: LaunchRecord, data: LaunchData) -> tuple[str, ...]:
-    if isinstance(data.telemetry, Absent) or not record.cells:
-        return ()
-    start, end = record.cells[0].steady_start_ns, record.cells[-1].steady_end_ns
-    return unread(data.telemetry, data.samples, start_ns=start, end_ns=end)
 
 
 def _idle_power(record: LaunchRecord, data: LaunchData) -> MaybeFloat:

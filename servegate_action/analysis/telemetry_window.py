@@ -4,9 +4,8 @@ A window is a cell's steady part, an idle block or a cold start. Energy is the c
 start, each interpolated between its two neighbouring samples; power is energy over time, or the mean of the power
 readings where there is no counter; utilization is the mean over time and devices, beside the device with the lowest one.
 Readings stand for the time since the reading before them. What makes a number untrue makes it absent, with the reason: a
-counter that ran backwards, readings more than 3 s apart, a device without readings. What makes the whole window
-worthless is a finding in `spoiled`: slowed clocks, memory errors, a lost device, a stranger's process. `notes` are worth
-knowing and change nothing. Definitions and sources: docs/telemetry.md. Nothing is compared with another stack here.
+counter that ran backwards, readings more than 3 s apart, a device without readings. `notes` are worth knowing and change nothing. What makes a launch
+worthless is in `disturbances`. Definitions and sources: docs/telemetry.md. Nothing is compared with another stack here.
 """
 
 from __future__ import annotations
@@ -27,18 +26,7 @@ SHORTEST_CROSS_CHECK_NS = 30_000_000_000
 """On A100 and H100 a power reading covers 25 % of the time (arXiv 2312.02741), so that shorter windows alias."""
 
 POWER_CAP = 0x04
-SLOWED = {
-    0x08: "hardware slowdown",
-    0x20: "software thermal slowdown",
-    0x40: "hardware thermal slowdown",
-    0x80: "hardware power brake",
-}
-"""nvmlClocksEventReason* that make a measurement worthless. The power cap (4) is normal under load."""
-
 INSTANCE = "instance"
-SLOWEST_NS = 5_000_000_000
-"""How far apart the readings of the slowest counter are, the process lists."""
-CLOCKS, ERRORS, PROCESSES = "clocks held down", "memory errors", "other processes"
 
 MaybeFloat = float | Absent
 Int64 = NDArray[np.int64]
@@ -56,7 +44,6 @@ class TelemetryWindow:
     memory_bytes: MaybeFloat
     power_capped_share: MaybeFloat
     samples: int
-    spoiled: tuple[str, ...]
     notes: tuple[str, ...]
 
 
@@ -66,17 +53,44 @@ def boards_of(static: TelemetryStatic) -> frozenset[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Span:
-    """The window, and the samples in it with one gap's length on either side."""
+class Span:
+    """A stretch of time, and the samples in it with one gap's length on either side."""
 
     start_ns: int
     end_ns: int
     static: TelemetryStatic
     around: Sequence[TelemetrySample]
 
+    @staticmethod
+    def of(static: TelemetryStatic, samples: Sequence[TelemetrySample], start_ns: int, end_ns: int) -> Span:
+        """[start_ns, end_ns] of a launch's samples, which ascend in time."""
+        first = bisect_left(samples, start_ns - LONGEST_GAP_NS, key=lambda sample: sample.t_ns)
+        last = bisect_right(samples, end_ns + LONGEST_GAP_NS, key=lambda sample: sample.t_ns)
+        return Span(start_ns, end_ns, static, samples[first:last])
+
     @property
     def inside(self) -> Sequence[TelemetrySample]:
         return [sample for sample in self.around if self.start_ns <= sample.t_ns <= self.end_ns]
+
+    @property
+    def reasons(self) -> Sequence[tuple[str, int]]:
+        """Each reading of why the clocks are held down, with its device."""
+        return [
+            (device.uuid, device.throttle_reasons)
+            for sample in self.inside
+            for device in sample.devices
+            if device.throttle_reasons is not None
+        ]
+
+    @property
+    def process_lists(self) -> Sequence[tuple[str, tuple[int, ...]]]:
+        """Each list of host pids, with its device."""
+        return [
+            (device.uuid, device.process_ids)
+            for sample in self.inside
+            for device in sample.devices
+            if device.process_ids is not None
+        ]
 
     def readings(self, uuid: str, of: Callable[[DeviceSample], float | None]) -> tuple[Int64, Float64]:
         """(times in ns, values) of one counter of one device, shapes (n,), (n,)."""
@@ -99,31 +113,24 @@ class _Span:
         """Why readings at these times do not cover the window; None when no stretch of 3 s is without one."""
         if not times.size:
             return "no reading"
-        edges = np.concatenate(([self.start_ns], np.clip(times, self.start_ns, self.end_ns), [self.end_ns]))
-        longest = int(np.diff(np.sort(edges)).max())
+        longest = self.longest_gap_ns(times)
         return f"a gap of {longest / 1e9:.1f} s between two readings" if longest > LONGEST_GAP_NS else None
+
+    def longest_gap_ns(self, times: Int64) -> int:
+        """The longest stretch of the span without a reading; all of it when there is none."""
+        edges = np.concatenate(([self.start_ns], np.clip(times, self.start_ns, self.end_ns), [self.end_ns]))
+        return int(np.diff(np.sort(edges)).max())
 
 
 def window(
-    static: TelemetryStatic | Absent,
-    samples: Sequence[TelemetrySample],
-    *,
-    start_ns: int,
-    end_ns: int,
-    own_processes: frozenset[int] | None = None,
+    static: TelemetryStatic | Absent, samples: Sequence[TelemetrySample], *, start_ns: int, end_ns: int
 ) -> TelemetryWindow:
-    """Read one window [start_ns, end_ns] out of a launch's samples (ascending in time).
-
-    `own_processes` are the stack's host pids, where they are known; without them a process that appears in the middle
-    of the window is taken for a stranger's.
-    """
+    """Read one window [start_ns, end_ns] out of a launch's samples (ascending in time)."""
     if isinstance(static, Absent):
         return nothing_seen(static)
     if end_ns <= start_ns:
         return nothing_seen(Absent(absent="the window has no length"))
-    first = bisect_left(samples, start_ns - LONGEST_GAP_NS, key=lambda sample: sample.t_ns)
-    last = bisect_right(samples, end_ns + LONGEST_GAP_NS, key=lambda sample: sample.t_ns)
-    span = _Span(start_ns, end_ns, static, samples[first:last])
+    span = Span.of(static, samples, start_ns, end_ns)
     if not span.inside:
         return nothing_seen(Absent(absent=f"no sample in the {(end_ns - start_ns) / 1e9:.1f} s of the window"))
     energy, mean_mw = _energy(span), _mean_power(span)
@@ -136,38 +143,19 @@ def window(
         memory_bytes=_memory(span),
         power_capped_share=_capped(span),
         samples=len(span.inside),
-        spoiled=(*_lost(span), *_slowed(span), *_memory_errors(span), *_strangers(span, own_processes)),
         notes=(*_cross_check(span, energy, mean_mw), *_errors(span)),
     )
 
 
 def nothing_seen(reason: Absent) -> TelemetryWindow:
     """A window of which nothing is known."""
-    return TelemetryWindow(reason, reason, reason, reason, reason, reason, 0, (), ())
-
-
-def unread(
-    static: TelemetryStatic, samples: Sequence[TelemetrySample], *, start_ns: int, end_ns: int
-) -> tuple[str, ...]:
-    """What would spoil a window and was not read once, on one device at least: nobody can say that it was not there."""
-    near = [sample for sample in samples if start_ns - SLOWEST_NS <= sample.t_ns <= end_ns]
-    span = _Span(start_ns, end_ns, static, near)
-    read: tuple[tuple[str, bool, Callable[[DeviceSample], float | None]], ...] = (
-        (CLOCKS, True, lambda device: device.throttle_reasons),
-        (ERRORS, True, lambda device: device.ecc_uncorrected),
-        (PROCESSES, False, lambda device: None if device.process_ids is None else len(device.process_ids)),
-    )
-    return tuple(
-        name
-        for name, carries, of in read
-        if not all(span.readings(uuid, of)[0].size for uuid in span.devices(carry_power=carries))
-    )
+    return TelemetryWindow(reason, reason, reason, reason, reason, reason, 0, ())
 
 
 # ---------------------------------------------------------------- numbers
 
 
-def _energy(span: _Span) -> MaybeInt:
+def _energy(span: Span) -> MaybeInt:
     """Σ over devices of counter(end) − counter(start), in mJ."""
     if isinstance(span.static.energy_counter, Absent):
         return span.static.energy_counter
@@ -182,7 +170,7 @@ def _energy(span: _Span) -> MaybeInt:
     return round(total)
 
 
-def _edges(span: _Span, times: Int64) -> str | None:
+def _edges(span: Span, times: Int64) -> str | None:
     """The counter has to be known on both sides of the window, not only inside of it."""
     if times[0] > span.start_ns:
         return "no reading before the window's start"
@@ -195,7 +183,7 @@ def _backwards(values: Float64) -> str | None:
     )
 
 
-def _mean_power(span: _Span) -> MaybeFloat:
+def _mean_power(span: Span) -> MaybeFloat:
     """Σ over devices of the mean power reading, in mW."""
     if isinstance(span.static.power_counter, Absent):
         return span.static.power_counter
@@ -211,7 +199,7 @@ def _power(energy: MaybeInt, mean_mw: MaybeFloat, length_ns: int) -> MaybeFloat:
     return mean_mw / 1000.0
 
 
-def _utilization(span: _Span) -> tuple[MaybeFloat, MaybeFloat]:
+def _utilization(span: Span) -> tuple[MaybeFloat, MaybeFloat]:
     """(mean over the devices, that of the device with the lowest mean) in percent."""
     if isinstance(span.static.utilization_counter, Absent):
         return span.static.utilization_counter, span.static.utilization_counter
@@ -225,7 +213,7 @@ def _utilization(span: _Span) -> tuple[MaybeFloat, MaybeFloat]:
 
 
 def _sum_of_means(
-    span: _Span, uuids: Sequence[str], of: Callable[[DeviceSample], float | None], what: str
+    span: Span, uuids: Sequence[str], of: Callable[[DeviceSample], float | None], what: str
 ) -> MaybeFloat:
     total = 0.0
     for uuid in uuids:
@@ -236,7 +224,7 @@ def _sum_of_means(
     return total
 
 
-def _mean(span: _Span, uuid: str, of: Callable[[DeviceSample], float | None], what: str) -> MaybeFloat:
+def _mean(span: Span, uuid: str, of: Callable[[DeviceSample], float | None], what: str) -> MaybeFloat:
     """Mean over time: each reading weighs as much as the time since the one before it, as far as it is in the window.
 
     The stretch after the last reading belongs to that reading.
@@ -251,7 +239,7 @@ def _mean(span: _Span, uuid: str, of: Callable[[DeviceSample], float | None], wh
     return float(np.average(values, weights=weights))
 
 
-def _memory(span: _Span) -> MaybeFloat:
+def _memory(span: Span) -> MaybeFloat:
     """The largest sum over the devices at one moment, in bytes."""
     if isinstance(span.static.memory_counter, Absent):
         return span.static.memory_counter
@@ -267,80 +255,20 @@ def _memory(span: _Span) -> MaybeFloat:
     return float(max(sums)) or Absent(absent="no process of the stack was in sight")
 
 
-def _capped(span: _Span) -> MaybeFloat:
+def _capped(span: Span) -> MaybeFloat:
     """Share of readings in which the power limit held the clocks down: normal under load, worth showing."""
     if isinstance(span.static.throttle_counter, Absent):
         return span.static.throttle_counter
-    reasons = _reasons(span)
+    reasons = span.reasons
     if not reasons:
         return Absent(absent="the reasons of the clocks were not read")
     return sum(1 for _, bits in reasons if bits & POWER_CAP) / len(reasons)
 
 
-# ---------------------------------------------------------------- what spoils a window
-
-
-def _reasons(span: _Span) -> list[tuple[str, int]]:
-    return [
-        (device.uuid, device.throttle_reasons)
-        for sample in span.inside
-        for device in sample.devices
-        if device.throttle_reasons is not None
-    ]
-
-
-def _slowed(span: _Span) -> tuple[str, ...]:
-    reasons = _reasons(span)
-    findings: list[str] = []
-    for uuid in dict.fromkeys(uuid for uuid, _ in reasons):
-        bits = [value for owner, value in reasons if owner == uuid]
-        for bit, name in SLOWED.items():
-            share = sum(1 for value in bits if value & bit) / len(bits)
-            if share:
-                findings.append(f"the clocks of {uuid} were slowed down ({name}) in {share:.1%} of the readings")
-    return tuple(findings)
-
-
-def _memory_errors(span: _Span) -> tuple[str, ...]:
-    findings: list[str] = []
-    for device in span.static.devices:
-        _, counts = span.readings(device.uuid, lambda sample: sample.ecc_uncorrected)
-        if counts.size and counts[-1] > counts[0]:
-            findings.append(f"{counts[-1] - counts[0]:.0f} uncorrected memory errors (ECC) on {device.uuid}")
-    return tuple(findings)
-
-
-def _lost(span: _Span) -> tuple[str, ...]:
-    """A device that a sample does not mention is gone."""
-    expected = [device.uuid for device in span.static.devices]
-    seen = [{device.uuid for device in sample.devices} for sample in span.inside]
-    gone = [uuid for uuid in expected if any(uuid not in uuids for uuids in seen)]
-    return tuple(f"{uuid} was lost during the measurement" for uuid in gone)
-
-
-def _strangers(span: _Span, own: frozenset[int] | None) -> tuple[str, ...]:
-    """Host pids that are not the stack's. Of a CPU only the stack's own processes are listed."""
-    if span.static.backend == "cpu":
-        return ()
-    findings: list[str] = []
-    for device in span.static.devices:
-        lists = [
-            set(sample.process_ids)
-            for moment in span.inside
-            for sample in moment.devices
-            if sample.uuid == device.uuid and sample.process_ids is not None
-        ]
-        known = own if own is not None else (frozenset(lists[0]) if lists else frozenset())
-        foreign = sorted({pid for pids in lists for pid in pids} - known)
-        if foreign:
-            findings.append(f"another process used {device.uuid} (host pid {', '.join(map(str, foreign))})")
-    return tuple(findings)
-
-
 # ---------------------------------------------------------------- notes
 
 
-def _cross_check(span: _Span, energy: MaybeInt, mean_mw: MaybeFloat) -> tuple[str, ...]:
+def _cross_check(span: Span, energy: MaybeInt, mean_mw: MaybeFloat) -> tuple[str, ...]:
     """Counter against integrated power. RAPL power is the counter's own difference, so that only GPUs are checked."""
     length_ns = span.end_ns - span.start_ns
     if span.static.backend == "cpu" or length_ns < SHORTEST_CROSS_CHECK_NS:
@@ -355,6 +283,6 @@ def _cross_check(span: _Span, energy: MaybeInt, mean_mw: MaybeFloat) -> tuple[st
     return (f"the energy counter and the power readings are {apart:+.1%} apart {joules}",)
 
 
-def _errors(span: _Span) -> tuple[str, ...]:
+def _errors(span: Span) -> tuple[str, ...]:
     """What could not be read, each message once."""
     return tuple(dict.fromkeys(sample.error for sample in span.inside if sample.error is not None))

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from servegate_action.analysis.client_check import certificate_check, client_check
+from servegate_action.analysis.disturbances import CLOCKS, ERRORS, PROCESSES
 from servegate_action.analysis.findings import invalid_if
 from servegate_action.analysis.hardware import hardware_check
 from servegate_action.analysis.judgement import HardCheck
 from servegate_action.analysis.rounds import Evidence, Launch, Replayed, Round
 from servegate_action.analysis.signals import GpuUse
-from servegate_action.analysis.telemetry_window import CLOCKS, ERRORS, PROCESSES
 from servegate_action.analysis.tenants import tenant_check
 from servegate_action.config.models import Config
 from servegate_action.records import Absent, Recording, Side
@@ -195,11 +195,9 @@ def _telemetry(recording: Recording, evidence: Evidence) -> HardCheck:
 
 
 def _spoiled(recording: Recording, launch: Launch) -> Sequence[str]:
-    watched = recording.accelerator == "nvidia"
     if isinstance(launch.telemetry, Absent):
-        return [f"no telemetry: {launch.telemetry.absent}"] if watched else []
-    blind = [f"no telemetry sample in {name}" for name in launch.signals.unwatched] if watched else []
-    return [*launch.signals.spoiled, *blind]
+        return [f"no telemetry: {launch.telemetry.absent}"] if recording.accelerator == "nvidia" else []
+    return [*launch.signals.spoiled, *launch.signals.unwatched]
 
 
 def _caches(config: Config, recording: Recording, evidence: Evidence) -> HardCheck:

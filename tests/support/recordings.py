@@ -367,7 +367,14 @@ class _Play:
             power = BARE_MW if tick == 0 else power
             energy += power * TICK // S
             busy = load == 1.0
-            samples.append(TelemetrySample(t_ns=moment, devices=(self._device(moment, power, energy, busy=busy),)))
+            told = tick == 1 and scene.accelerator == "nvidia" and not scene.endpoint
+            samples.append(
+                TelemetrySample(
+                    t_ns=moment,
+                    devices=(self._device(moment, power, energy, busy=busy),),
+                    stack_processes=(SERVER_PID,) if told else None,
+                )
+            )
         assert scene.accelerator in ("nvidia", "cpu")
         return samples
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from servegate_action.analysis.disturbances import disturbances
 from servegate_action.analysis.metrics import LaunchData
 from servegate_action.analysis.signals import gpu_use
 from servegate_action.analysis.telemetry_window import window
@@ -16,8 +17,8 @@ from servegate_action.analysis.tenants import tenants
 from servegate_action.records import Absent, DeviceSample
 from servegate_action.telemetry.nvml import sees_host_pids
 from servegate_action.telemetry.sampler import summarize
-from tests.integration.telemetry.conftest import Play
-from tests.support.making import launch
+from tests.integration.telemetry.conftest import Play, Played
+from tests.support.making import launch, run
 
 S = 1_000_000_000
 H100 = """
@@ -44,6 +45,12 @@ at 10000 reasons 4
 """
 
 
+def spoiled(found: Played) -> tuple[str, ...]:
+    """What spoils a launch with one cell, from 12 s to 48 s."""
+    record = launch(run(start=12 * S, end=48 * S))
+    return disturbances(record, LaunchData((), found.facts, found.samples)).spoiled
+
+
 def absent(value: object) -> str:
     assert isinstance(value, Absent), value
     return value.absent
@@ -60,7 +67,8 @@ def test_a_load_curve_comes_out_exactly(play: Play) -> None:
     assert busy.utilization == pytest.approx(72.5)
     assert busy.memory_bytes == 60e9
     assert busy.power_capped_share == 1.0
-    assert (busy.spoiled, busy.notes) == ((), ())
+    assert busy.notes == ()
+    assert spoiled(found) == ()
 
 
 def test_every_counter_is_named(play: Play) -> None:
@@ -120,10 +128,9 @@ def test_a_counter_reset_is_absent_with_the_reason(play: Play) -> None:
 
 def test_slowed_clocks_and_memory_errors_spoil_the_window(play: Play) -> None:
     found = play(H100 + BUSY + "at 30000 reasons 68\nat 31000 reasons 4\nat 20000 ecc 2\n", ticks=501)
-    spoiled = window(found.facts, found.samples, start_ns=12 * S, end_ns=48 * S).spoiled
-    assert spoiled == (
-        "the clocks of GPU-a were slowed down (hardware thermal slowdown) in 2.8% of the readings",
-        "2 uncorrected memory errors (ECC) on GPU-a",
+    assert spoiled(found) == (
+        "chat/1: the clocks of GPU-a were slowed down (hardware thermal slowdown) in 2.8% of the readings",
+        "chat/1: 2 uncorrected memory errors (ECC) on GPU-a",
     )
 
 
@@ -132,8 +139,7 @@ def test_a_strangers_process_is_seen_before_and_during(play: Play) -> None:
     assert tenants(found.samples[0], bare=found.samples[0]) == (
         "before the launch GPU-a was used by another process (host pid 4242)",
     )
-    spoiled = window(found.facts, found.samples, start_ns=12 * S, end_ns=48 * S).spoiled
-    assert spoiled == ("another process used GPU-a (host pid 99)",)
+    assert spoiled(found) == ("another process used GPU-a (host pid 99)",)
 
 
 # ---------------------------------------------------------------- which device
@@ -169,7 +175,7 @@ def test_one_of_two_devices_lost_in_the_middle_is_named_and_the_other_goes_on(pl
     assert len(found.samples) == len(found.of("GPU-a")) == 501
     assert len(found.of("GPU-b")) == 200
     read = window(found.facts, found.samples, start_ns=12 * S, end_ns=48 * S)
-    assert read.spoiled == ("GPU-b was lost during the measurement",)
+    assert spoiled(found) == ("chat/1: GPU-b was lost during the measurement",)
     assert absent(read.energy_mj) == "energy of GPU-b: a gap of 28.1 s between two readings"
 
 

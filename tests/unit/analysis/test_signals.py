@@ -114,7 +114,7 @@ def test_a_launch_without_cells_has_no_memory_reading() -> None:
 
 def test_a_cell_without_a_sample_was_not_watched() -> None:
     signals = launch_signals(launch(run(start=100 * S, end=120 * S)), DATA, None)
-    assert signals.unwatched == ("chat/1",)
+    assert signals.unwatched == ("chat/1: no telemetry sample",)
     assert isinstance(signals.memory_bytes, Absent)
 
 

@@ -526,7 +526,7 @@ def without_telemetry(built: Built) -> Built:
 
 
 def test_a_gpu_that_nobody_watched_makes_a_run_invalid() -> None:
-    assert "no telemetry sample in chat/1" in invalid(found(without_samples(build(passing())))["telemetry"])
+    assert "chat/1: no telemetry sample" in invalid(found(without_samples(build(passing())))["telemetry"])
     checks = found(without_telemetry(build(passing())))
     assert "no telemetry: the sampler died" in invalid(checks["telemetry"])
     assert "hardware" not in checks
