@@ -46,8 +46,10 @@ PROCESSES = "nvmlDeviceGetComputeRunningProcesses"
 
 EVERY = {CLOCK: (5, 0), TEMPERATURE: (10, 0), ECC: (10, 0), PROCESSES: (50, 0), UTILIZATION_GPM: (2, 1)}
 """(period, phase) in ticks of the counters that need not be read on every one, at 10 ticks a second. GPM skips the first
-tick, because its two samples must lie 100 ms apart."""
+tick, because its two samples must lie 100 ms apart. A tick that a slow driver made the loop skip is made up for by the next."""
 OTHERS_EVERY = 10
+AGAIN = 10
+"""Ticks after which a counter that failed is asked again at the latest, however seldom it is read."""
 HOST_NAMESPACE = "pid:[4026531836]"
 """The kernel's name of the first pid namespace (PROC_PID_INIT_INO), in which NVML counts."""
 
@@ -74,6 +76,7 @@ class NvmlBackend:
             self._open(device)
         self._utilization = self._choose_utilization()
         self._others = others(self._devices) if uuids else []
+        self._others_due = 0
         for device in self._others:
             self._open_other(device)
         self._host_pids = host_pids
@@ -233,13 +236,14 @@ class NvmlBackend:
         return TelemetrySample(
             t_ns=t_ns,
             devices=tuple(samples),
-            others=self._look_around(tick, errors) if self._others and tick % OTHERS_EVERY == 0 else None,
+            others=self._look_around(tick, errors) if self._others and tick >= self._others_due else None,
             stack_processes=news,
             error="; ".join(errors) or None,
         )
 
     def _look_around(self, tick: int, errors: list[str]) -> tuple[DeviceSample, ...]:
         """The GPUs that are not the stack's: one that is lost is left out from then on, as among its own."""
+        self._others_due = tick + OTHERS_EVERY
         return tuple(sample for device in self._others if (sample := self._read(device, tick, errors)) is not None)
 
     def _read(self, device: Device, tick: int, errors: list[str]) -> DeviceSample | None:
@@ -249,9 +253,10 @@ class NvmlBackend:
         for what, call in list(device.reads.items()):
             name = str(device.counters[what])
             period, phase = EVERY.get(name, (1, 0))
-            if tick % period != phase:
+            if tick < device.due.get(what, phase):
                 continue
             value = attempt(call)
+            device.due[what] = tick + (min(period, AGAIN) if isinstance(value, Failure) else period)
             if not isinstance(value, Failure):
                 values[what] = value
                 continue

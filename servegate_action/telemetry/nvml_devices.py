@@ -21,7 +21,7 @@ from servegate_action.telemetry.nvml_errors import HOW_TO_GIVE_A_GPU, NOT_FOUND,
 
 @dataclass(slots=True)
 class Device:
-    """One GPU, MIG instance or MIG board, and the calls that still make sense on it."""
+    """One GPU, MIG instance or MIG board, the calls that still make sense on it, and from which tick on each is due."""
 
     uuid: str
     handle: Any
@@ -29,6 +29,7 @@ class Device:
     board: Any = None
     reads: dict[str, Callable[[], Any]] = field(default_factory=dict)
     counters: dict[str, MaybeStr] = field(default_factory=dict)
+    due: dict[str, int] = field(default_factory=dict)
     gone: bool = False
 
 

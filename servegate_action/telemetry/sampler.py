@@ -119,8 +119,8 @@ def sampling(  # noqa: PLR0913 - the border of the room, all by keyword
 ) -> Iterator[Sampler]:
     """Sample into `path` for as long as the block lasts.
 
-    `pids` names the stack's processes. A CPU is sampled on their behalf; beside named GPUs they tell who is on the other
-    ones. `gpu_count` is how many GPUs the stack holds: when no UUID is given and another number is visible, the mean over all
+    `pids` names the stack's processes. A CPU is sampled on their behalf; on a GPU they tell its processes from a stranger's,
+    and who is on the other ones. `gpu_count` is how many GPUs the stack holds: when no UUID is given and another number is visible, the mean over all
     of them would hide what the stack's own do.
     """
     interval_ns = interval_ns or INTERVAL_NS[backend]
@@ -131,7 +131,7 @@ def sampling(  # noqa: PLR0913 - the border of the room, all by keyword
         sampler = Sampler(static=_static(path), path=path, _child=child)
         if backend == "nvidia" and gpu_count is not None:
             _check_count(sampler.static, gpu_count)
-        with _following(sampler, pids if backend == "cpu" or uuids else None):
+        with _following(sampler, pids):
             yield sampler
     finally:
         child.stop(STOP_TIMEOUT_S)

@@ -79,10 +79,18 @@ class Driver:
         *,
         roots: Sequence[int] | None = None,
         host_pids: bool = True,
+        busy_ms: int = 0,
     ) -> Played:
         assert self._child.stdin is not None
         assert self._child.stdout is not None
-        order = {"scenario": scenario, "ticks": ticks, "uuids": uuids, "roots": roots, "host_pids": host_pids}
+        order = {
+            "scenario": scenario,
+            "ticks": ticks,
+            "uuids": uuids,
+            "roots": roots,
+            "host_pids": host_pids,
+            "busy_ms": busy_ms,
+        }
         print(json.dumps(order), file=self._child.stdin, flush=True)
         lines: list[str] = []
         while (line := self._child.stdout.readline()) != "\n":
@@ -123,8 +131,9 @@ def play(driver: Driver) -> Play:
         uuids: Sequence[str] = (),
         roots: Sequence[int] | None = None,
         host_pids: bool = True,
+        busy_ms: int = 0,
     ) -> Played:
-        return driver.play(scenario, ticks, uuids, roots=roots, host_pids=host_pids)
+        return driver.play(scenario, ticks, uuids, roots=roots, host_pids=host_pids, busy_ms=busy_ms)
 
     return run
 

@@ -293,6 +293,23 @@ def test_profiling_that_is_restricted_says_how_to_allow_it(play: Play) -> None:
     assert "nvmlDeviceGetUtilizationRates" in str(found.facts.utilization_counter)
 
 
+def list_times(found: Played) -> list[int]:
+    return [sample.t_ns for sample in found.samples if sample.devices[0].process_ids is not None]
+
+
+def test_a_slow_driver_makes_no_counter_rarer(play: Play) -> None:
+    """With calls of 250 ms every third tick is kept, and of every 50th only each 150th is."""
+    found = play(H100 + SECOND, ticks=40, uuids=["GPU-a"], busy_ms=250)
+    assert list_times(found) == [0, 5_100_000_000, 10_200_000_000]
+    around = [sample.t_ns for sample in found.samples if sample.others is not None]
+    assert around[:3] == [0, 1_200_000_000, 2_400_000_000]
+
+
+def test_a_process_list_that_failed_is_asked_again_within_a_second(play: Play) -> None:
+    found = play(H100 + "error nvmlDeviceGetComputeRunningProcesses_v3 999 4900 5200\n", ticks=120)
+    assert list_times(found) == [0, 6 * S, 11 * S]
+
+
 @pytest.mark.parametrize("code", [10, 27, 999])
 def test_a_hiccup_leaves_a_hole_and_the_next_tick_asks_again(play: Play, code: int) -> None:
     found = play(H100 + f"error nvmlDeviceGetTotalEnergyConsumption {code} 1000 1200\n", ticks=30)

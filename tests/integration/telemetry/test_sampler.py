@@ -208,6 +208,15 @@ def test_who_is_on_the_gpus_beside_the_named_ones_is_in_the_file(library: Path, 
     assert {device.uuid for one in found for device in one.devices} == {"GPU-b"}
 
 
+def test_the_stacks_own_processes_are_told_when_no_gpu_is_named_too(library: Path, tmp_path: Path, path: Path) -> None:
+    host = gpu_host(library, tmp_path, GPU)
+    with telemetry.sampling(backend="nvidia", uuids=(), pids=lambda: (77,), path=path, host=host) as sampler:
+        until(lambda: len(samples(path)) > 12)
+        sampler.check()
+    told = [(77,)] if sees_host_pids() else []
+    assert {one.stack_processes for one in samples(path)} == {None, *told}
+
+
 def test_the_floor_knows_the_gpus_beside_the_named_ones(library: Path, tmp_path: Path) -> None:
     host = gpu_host(library, tmp_path, GPU + GPU.replace("GPU-a", "GPU-b"))
     floor = telemetry.floor("nvidia", ("GPU-b",), samples=5, host=host)

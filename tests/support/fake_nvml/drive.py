@@ -1,7 +1,7 @@
 """Runs the real backend and the real loop on the fake's virtual clock, in a child process.
 
-Standard input takes one run per line: `{"scenario": text, "ticks": 300, "uuids": [], "roots": null, "host_pids": true}`,
-where `roots` are the stack's processes, told after the first tick. Each is answered with the lines that
+Standard input takes one run per line: `{"scenario": text, "ticks": 300, "uuids": [], "roots": null, "host_pids": true,
+"busy_ms": 0}`, where `roots` are the stack's processes, told after the first tick, and `busy_ms` is how long a tick's calls take. Each is answered with the lines that
 the sampler would write (the static record, then samples) or with one `{"problem": …}`, and an empty line at the end. A
 minute of samples takes a fraction of a second, and every time in them is exact.
 """
@@ -16,7 +16,7 @@ import tempfile
 from collections.abc import Sequence
 
 from servegate_action.errors import ServegateError
-from servegate_action.records import Record
+from servegate_action.records import Record, TelemetrySample
 from servegate_action.telemetry.loop import Orders, run
 from servegate_action.telemetry.nvml import NvmlBackend
 
@@ -38,6 +38,10 @@ class VirtualTime:
         """Virtual, from 0."""
         return self._now_ns
 
+    def spend(self, ms: int) -> None:
+        """The driver took its time."""
+        self._now_ns += ms * MS
+
     def wait_until(self, deadline_ns: int) -> Orders:
         """At once."""
         self._left -= 1
@@ -47,7 +51,9 @@ class VirtualTime:
         return Orders(roots=roots, stop=self._left <= 0)
 
 
-def play(scenario: str, ticks: int, uuids: Sequence[str], roots: Sequence[int] | None, *, host_pids: bool) -> None:
+def play(
+    scenario: str, ticks: int, uuids: Sequence[str], roots: Sequence[int] | None, *, host_pids: bool, busy_ms: int
+) -> None:
     """One run, from `nvmlInit` to `nvmlShutdown`."""
     with tempfile.NamedTemporaryFile("w", suffix=".scenario") as file:
         file.write(scenario)
@@ -56,7 +62,12 @@ def play(scenario: str, ticks: int, uuids: Sequence[str], roots: Sequence[int] |
         time = VirtualTime(ticks, roots)
         backend = NvmlBackend(tuple(uuids), host_pids=host_pids)
     say(backend.static(100 * MS))
-    run(backend, time, interval_ns=100 * MS, emit=say)
+
+    def emit(sample: TelemetrySample) -> None:
+        say(sample)
+        time.spend(busy_ms)
+
+    run(backend, time, interval_ns=100 * MS, emit=emit)
     backend.close()
 
 
