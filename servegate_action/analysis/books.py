@@ -34,7 +34,7 @@ class Books:
 
     cost: Cost
     demand: Demand | None
-    bare_w: MaybeFloat
+    bare_w: Mapping[Side, MaybeFloat]
     idle_w: Mapping[Side, MaybeFloat]
     gpus: Mapping[Side, int]
     planned_prompt_tokens: float
@@ -74,7 +74,9 @@ def open_books(
         demand=demand_of(cost.traffic, seed=config.workload.seed, recorded_s=recorded)
         if cost.traffic is not None
         else None,
-        bare_w=bare_power_w(recording.floor),
+        bare_w={
+            side: bare_power_w(recording.floor, [launch.telemetry for launch in evidence.of(side)]) for side in Side
+        },
         idle_w={side: _idle_power(evidence.of(side)) for side in Side},
         gpus={side: config.stacks.of(side).gpu_count for side in Side},
         planned_prompt_tokens=sum(cell.weight * cell.prompt_tokens for cell in recording.plan.cells) / weights,
@@ -159,7 +161,7 @@ def running_of(books: Books, launch: Launch) -> Running | Absent:
             busy_w=busy_power_w(launch.metrics, launch.signals),
             idle_w=books.idle_w[side],
             loading_w=launch.signals.loading_power_w,
-            off_w=books.bare_w,
+            off_w=books.bare_w[side],
         ),
     )
     return Running(side, operation, () if isinstance(start, Absent) else (start,))

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from servegate_action.analysis.metrics import LaunchData
-from servegate_action.analysis.telemetry_window import LONGEST_GAP_NS, Span
+from servegate_action.analysis.telemetry_window import LONGEST_GAP_NS, Span, devices_of
 from servegate_action.records import Absent, CellRun, DeviceSample, LaunchRecord, TelemetrySample, TelemetryStatic
 
 SLOWED = {
@@ -196,7 +196,7 @@ def unread(
     return tuple(
         sign.name
         for sign in SIGNS
-        if not all(span.readings(uuid, sign.of)[0].size for uuid in span.devices(carry_power=sign.on_boards))
+        if not all(span.readings(uuid, sign.of)[0].size for uuid in devices_of(span.static, carry_power=sign.on_boards))
     )
 
 
@@ -209,7 +209,7 @@ def holes(span: Span, *, unread: Sequence[str] = ()) -> Iterator[str]:
         yield "no telemetry sample"
         return
     for sign in SIGNS:
-        for uuid in span.devices(carry_power=sign.on_boards) if sign.name not in unread else ():
+        for uuid in devices_of(span.static, carry_power=sign.on_boards) if sign.name not in unread else ():
             longest_ns = span.longest_gap_ns(span.readings(uuid, sign.of)[0])
             if longest_ns > sign.every * span.static.interval_ns + LONGEST_GAP_NS:
                 yield f"{sign.name} of {uuid}: not read for {longest_ns / 1e9:.1f} s"

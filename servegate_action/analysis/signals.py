@@ -11,9 +11,15 @@ from dataclasses import dataclass
 
 from servegate_action.analysis.disturbances import disturbances
 from servegate_action.analysis.metrics import LaunchData, LaunchMetrics, MaybeFloat
-from servegate_action.analysis.telemetry_window import TelemetryWindow, boards_of, nothing_seen, window
+from servegate_action.analysis.telemetry_window import (
+    TelemetryWindow,
+    boards_of,
+    devices_of,
+    nothing_seen,
+    window,
+)
 from servegate_action.analysis.tenants import tenants
-from servegate_action.records import Absent, DeviceSample, LaunchRecord, TelemetrySample
+from servegate_action.records import Absent, DeviceSample, LaunchRecord, TelemetrySample, TelemetryStatic
 
 # Less than a CUDA context with nothing in it, more than what a driver moves by itself.
 USED_BYTES = 256 << 20
@@ -42,11 +48,13 @@ class LaunchSignals:
     notes: tuple[str, ...]
 
 
-def bare_power_w(floor: TelemetrySample | None) -> MaybeFloat:
-    """P0: power of the accelerators before any launch, in W."""
-    known = [device.power_mw for device in floor.devices] if floor is not None else []
-    readings = [power for power in known if power is not None]
-    if not readings or len(readings) < len(known):
+def bare_power_w(floor: TelemetrySample | None, telemetry: Sequence[TelemetryStatic | Absent]) -> MaybeFloat:
+    """P0 of one stack: power of its own accelerators, by its launches, before any launch; in W."""
+    seen = [static for static in telemetry if not isinstance(static, Absent)]
+    known = {} if floor is None else {device.uuid: device.power_mw for device in floor.devices}
+    own = [known.get(uuid) for uuid in {uuid for static in seen for uuid in devices_of(static, carry_power=True)}]
+    readings = [power for power in own if power is not None]
+    if not readings or len(readings) < len(own):
         return Absent(absent="the bare power before the first launch was not read")
     return sum(readings) / 1000.0
 

@@ -52,6 +52,14 @@ def boards_of(static: TelemetryStatic) -> frozenset[str]:
     return frozenset(device.uuid for device in static.devices if str(device.mig).startswith("board"))
 
 
+def devices_of(static: TelemetryStatic, *, carry_power: bool) -> Iterator[str]:
+    """Devices that carry power and energy (boards and whole GPUs), or that compute (instances and whole GPUs)."""
+    boards = boards_of(static)
+    for device in static.devices:
+        if not boards or (device.mig != INSTANCE if carry_power else device.uuid not in boards):
+            yield device.uuid
+
+
 @dataclass(frozen=True, slots=True)
 class Span:
     """A stretch of time, and the samples in it with one gap's length on either side."""
@@ -101,13 +109,6 @@ class Span:
             if device.uuid == uuid and (value := of(device)) is not None
         ]
         return np.array([t for t, _ in found], dtype=np.int64), np.array([v for _, v in found], dtype=np.float64)
-
-    def devices(self, *, carry_power: bool) -> Iterator[str]:
-        """Devices that carry power and energy (boards and whole GPUs), or that compute (instances and whole GPUs)."""
-        boards = boards_of(self.static)
-        for device in self.static.devices:
-            if not boards or (device.mig != INSTANCE if carry_power else device.uuid not in boards):
-                yield device.uuid
 
     def uncovered(self, times: Int64) -> str | None:
         """Why readings at these times do not cover the window; None when no stretch of 3 s is without one."""
@@ -160,7 +161,7 @@ def _energy(span: Span) -> MaybeInt:
     if isinstance(span.static.energy_counter, Absent):
         return span.static.energy_counter
     total = 0.0
-    for uuid in span.devices(carry_power=True):
+    for uuid in devices_of(span.static, carry_power=True):
         times, values = span.readings(uuid, lambda device: device.energy_mj)
         why = span.uncovered(times) or _edges(span, times) or _backwards(values)
         if why is not None:
@@ -187,7 +188,7 @@ def _mean_power(span: Span) -> MaybeFloat:
     """Σ over devices of the mean power reading, in mW."""
     if isinstance(span.static.power_counter, Absent):
         return span.static.power_counter
-    return _sum_of_means(span, list(span.devices(carry_power=True)), lambda device: device.power_mw, "power")
+    return _sum_of_means(span, list(devices_of(span.static, carry_power=True)), lambda device: device.power_mw, "power")
 
 
 def _power(energy: MaybeInt, mean_mw: MaybeFloat, length_ns: int) -> MaybeFloat:
@@ -204,7 +205,7 @@ def _utilization(span: Span) -> tuple[MaybeFloat, MaybeFloat]:
     if isinstance(span.static.utilization_counter, Absent):
         return span.static.utilization_counter, span.static.utilization_counter
     means: list[float] = []
-    for uuid in span.devices(carry_power=False):
+    for uuid in devices_of(span.static, carry_power=False):
         mean = _mean(span, uuid, lambda device: device.utilization_percent, "utilization")
         if isinstance(mean, Absent):
             return mean, mean
@@ -243,7 +244,7 @@ def _memory(span: Span) -> MaybeFloat:
     """The largest sum over the devices at one moment, in bytes."""
     if isinstance(span.static.memory_counter, Absent):
         return span.static.memory_counter
-    uuids = set(span.devices(carry_power=False))
+    uuids = set(devices_of(span.static, carry_power=False))
     sums = [
         sum(known)
         for sample in span.inside

@@ -10,6 +10,7 @@ import time
 from contextlib import AbstractContextManager, nullcontext
 
 from servegate_action import launch, telemetry
+from servegate_action.config.models import Config
 from servegate_action.errors import Cancelled, CannotMeasure, TelemetryUnavailable
 from servegate_action.measure.first_look import certify, first_look
 from servegate_action.measure.job import Draft, Job, Origin, Thinking
@@ -88,7 +89,6 @@ def _expects_gpu(job: Job) -> bool:
 
 def _opening(job: Job, backend: telemetry.Kind, host: telemetry.Host | None) -> Recording:
     """The recording before the first launch, with the accelerator's floor."""
-    uuids = {uuid for side in Side for uuid in job.config.stacks.of(side).gpu_uuids}
     return Recording(
         tool_version=job.origin.tool_version,
         run_id=job.origin.run_id,
@@ -100,7 +100,7 @@ def _opening(job: Job, backend: telemetry.Kind, host: telemetry.Host | None) -> 
         change=job.origin.change,
         host=job.host,
         accelerator=backend,
-        floor=telemetry.floor(backend, tuple(sorted(uuids)), host=host),
+        floor=telemetry.floor(backend, floor_uuids(job.config), host=host),
         telemetry=Absent(absent="nothing was launched"),
         plan=_plan(job, job.plan(LengthFit())),
         dialect=None,
@@ -112,6 +112,12 @@ def _opening(job: Job, backend: telemetry.Kind, host: telemetry.Host | None) -> 
         state="running",
         failure=None,
     )
+
+
+def floor_uuids(config: Config) -> tuple[str, ...]:
+    """Whose floor is read: that of both stacks' GPUs; of all that are visible as soon as one stack names none."""
+    named = [config.stacks.of(side).gpu_uuids for side in Side]
+    return tuple(sorted({uuid for uuids in named for uuid in uuids})) if all(named) else ()
 
 
 def _plan(job: Job, workload: Workload) -> Plan:

@@ -183,6 +183,11 @@ def _release(job: Job, draft: Draft, key: LaunchKey, up: Up) -> Release | None:
         deadline = time.monotonic() + policy.after_s
         while time.monotonic() < deadline and not up.running.gone():
             time.sleep(0.25)
-    probes = telemetry.ReleaseProbes(process_gone=up.running.gone, port_open=up.port_open, sample=up.sampler.latest)
+    probes = telemetry.ReleaseProbes(
+        process_gone=up.running.gone,
+        port_open=up.port_open,
+        devices=[device.uuid for device in up.sampler.static.devices],
+        sample=up.sampler.latest,
+    )
     trigger: telemetry.Trigger = "stop" if policy.by == "stop" else "idle timeout"
     return telemetry.watch(trigger=trigger, floor=floor, probes=probes)

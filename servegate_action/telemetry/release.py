@@ -10,7 +10,7 @@ It refuses to stop anything: the caller does that, or the engine's own idle time
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -28,10 +28,11 @@ STALE_NS = 2_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class ReleaseProbes:
-    """How to look at what should be gone: the process tree, the port, the accelerator (its latest sample)."""
+    """How to look at what should be gone: the process tree, the port, the stack's own devices (their latest sample)."""
 
     process_gone: Callable[[], bool]
     port_open: Callable[[], bool]
+    devices: Sequence[str]
     sample: Callable[[], TelemetrySample | None]
 
 
@@ -71,6 +72,7 @@ class _Look:
 def watch(*, trigger: Trigger, floor: TelemetrySample, probes: ReleaseProbes, clock: Clock | None = None) -> Release:
     """Look four times a second until everything has been released for 10 s on end, or 30 s have passed in vain."""
     clock = clock or Monotonic()
+    floor = _of_devices(floor, probes.devices)
     start = clock.now_ns()
     since: int | None = None
     while True:
@@ -85,6 +87,13 @@ def watch(*, trigger: Trigger, floor: TelemetrySample, probes: ReleaseProbes, cl
         if since is None and now - start > WITHIN_NS:
             return _verdict(trigger, look, waited_ns=now - start, real=False)
         clock.wait(POLL_NS)
+
+
+def _of_devices(floor: TelemetrySample, uuids: Sequence[str]) -> TelemetrySample:
+    """What is on the other stack's devices is not this one's to give back. One that the floor lacks was not read."""
+    known = {device.uuid: device for device in floor.devices}
+    own = tuple(known.get(uuid, DeviceSample(uuid=uuid)) for uuid in uuids)
+    return floor.model_copy(update={"devices": own})
 
 
 def _released(look: _Look) -> bool:

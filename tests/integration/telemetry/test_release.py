@@ -91,6 +91,7 @@ def watched(tmp_path: Path, idle_s: float, *, stop: bool, helper: str = "alone")
                 probes=telemetry.ReleaseProbes(
                     process_gone=lambda: not any(alive(pid) for pid in roots),
                     port_open=lambda: is_open("127.0.0.1", port),
+                    devices=[device.uuid for device in sampler.static.devices],
                     sample=sample,
                 ),
             )

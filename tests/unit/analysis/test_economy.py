@@ -128,6 +128,17 @@ def test_without_a_bare_floor_a_sleeping_side_cannot_be_priced_with_power() -> N
     assert isinstance(money(free).comparison, CostComparison)
 
 
+def test_the_other_stacks_gpu_is_on_nobody_elses_bill() -> None:
+    built = build(passing(**SLEEPING))
+    floor = built.recording.floor
+    assert floor is not None
+    other = floor.devices[0].model_copy(update={"uuid": "GPU-other", "power_mw": 300_000})
+    recording = built.recording.model_copy(
+        update={"floor": floor.model_copy(update={"devices": (*floor.devices, other)})}
+    )
+    assert money(Built(built.config, recording, built.data)) == money(built)
+
+
 # ---------------------------------------------------------------- rounds
 
 

@@ -9,7 +9,15 @@ import pytest
 from servegate_action.analysis.metrics import LaunchData, launch_metrics
 from servegate_action.analysis.signals import bare_power_w, busy_power_w, launch_signals
 from servegate_action.config.limits import Slo
-from servegate_action.records import Absent, ColdStart, DeviceSample, IdleBlock, LaunchRecord, TelemetrySample
+from servegate_action.records import (
+    Absent,
+    ColdStart,
+    DeviceSample,
+    IdleBlock,
+    LaunchRecord,
+    TelemetrySample,
+    TelemetryStatic,
+)
 from tests.support.making import S, launch, plan, request, run
 from tests.support.recordings import TICK, UUID, Scene, build, passing, telemetry_static
 
@@ -126,22 +134,53 @@ def test_slowed_clocks_spoil_the_cells_in_which_they_were_seen() -> None:
     assert all("hardware thermal slowdown" in text for text in spoiled)
 
 
+STATIC = telemetry_static("nvidia")
+DARK = Absent(absent="no driver")
+
+
+def floor(**power_mw: int | None) -> TelemetrySample:
+    """By a GPU's name, which is its UUID with a dash."""
+    devices = (DeviceSample(uuid=name.replace("_", "-"), power_mw=power) for name, power in power_mw.items())
+    return TelemetrySample(t_ns=0, devices=tuple(devices))
+
+
+def on(*uuids: str, mig: str = "disabled") -> TelemetryStatic:
+    devices = [STATIC.devices[0].model_copy(update={"uuid": uuid, "mig": mig}) for uuid in uuids]
+    return STATIC.model_copy(update={"devices": tuple(devices)})
+
+
 def test_bare_power_is_that_before_any_launch() -> None:
-    floor = build(Scene(rounds=0)).recording.floor
-    assert bare_power_w(floor) == pytest.approx(72.0)
+    assert bare_power_w(build(Scene(rounds=0)).recording.floor, [STATIC, DARK, STATIC]) == pytest.approx(72.0)
+
+
+def test_bare_power_is_that_of_the_stacks_own_accelerators() -> None:
+    both = floor(GPU_a=72_000, GPU_b=70_000)
+    assert bare_power_w(both, [on("GPU-b")]) == pytest.approx(70.0)
+    assert bare_power_w(both, [on("GPU-a", "GPU-b")]) == pytest.approx(142.0)
+
+
+def test_bare_power_of_instances_is_their_boards() -> None:
+    parts = on("MIG-1", mig="instance")
+    whole = parts.model_copy(update={"devices": (*parts.devices, *on("GPU-a", mig="board of all instances").devices)})
+    assert bare_power_w(floor(MIG_1=None, GPU_a=90_000), [whole]) == pytest.approx(90.0)
 
 
 @pytest.mark.parametrize(
-    "floor",
+    "before, telemetry",
     [
-        None,
-        TelemetrySample(t_ns=0, devices=()),
-        TelemetrySample(t_ns=0, devices=(DeviceSample(uuid=UUID),)),
-        TelemetrySample(t_ns=0, devices=(DeviceSample(uuid=UUID, power_mw=1), DeviceSample(uuid="GPU-2"))),
+        (None, [on("GPU-a")]),
+        (floor(), [on("GPU-a")]),
+        (floor(GPU_a=None), [on("GPU-a")]),
+        (floor(GPU_a=1, GPU_b=None), [on("GPU-a", "GPU-b")]),
+        (floor(GPU_a=1), [on("GPU-a", "GPU-b")]),
+        (floor(GPU_a=1), [DARK]),
+        (floor(GPU_a=1), []),
     ],
 )
-def test_bare_power_is_absent_unless_every_device_was_read(floor: TelemetrySample | None) -> None:
-    assert bare_power_w(floor) == Absent(absent="the bare power before the first launch was not read")
+def test_bare_power_is_absent_unless_every_device_was_read(
+    before: TelemetrySample | None, telemetry: list[TelemetryStatic | Absent]
+) -> None:
+    assert bare_power_w(before, telemetry) == Absent(absent="the bare power before the first launch was not read")
 
 
 def test_busy_power_of_the_mix_weighs_cells_by_their_time() -> None:

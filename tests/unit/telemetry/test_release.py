@@ -39,6 +39,7 @@ class World:
     power: Callable[[float], int | None] = lambda _: 70_000
     age_s: float = 0.1
     floor: TelemetrySample = FLOOR
+    devices: tuple[str, ...] = ("GPU-a",)
 
     def watch(self) -> Release:
         clock = Clock()
@@ -55,7 +56,10 @@ class World:
             floor=self.floor,
             clock=clock,
             probes=ReleaseProbes(
-                process_gone=lambda: self.gone(seconds()), port_open=lambda: self.open(seconds()), sample=sample
+                process_gone=lambda: self.gone(seconds()),
+                port_open=lambda: self.open(seconds()),
+                devices=self.devices,
+                sample=sample,
             ),
         )
 
@@ -138,6 +142,21 @@ def test_a_floor_without_devices_proves_nothing() -> None:
     found = World(floor=TelemetrySample(t_ns=0, devices=())).watch()
     assert not found.real
     assert "the floor before the launch has no memory reading" in found.reason
+
+
+def test_what_is_on_the_other_stacks_gpu_is_not_this_ones_to_give_back() -> None:
+    other = DeviceSample(uuid="GPU-b", power_mw=70_000, memory_bytes=500 * MIB)
+    both = FLOOR.model_copy(update={"devices": (*FLOOR.devices, other)})
+    assert World(floor=both).watch().real
+    kept = World(floor=both, devices=("GPU-a", "GPU-b")).watch()
+    assert not kept.real
+    assert "no fresh memory reading of GPU-b" in kept.reason
+
+
+def test_a_device_that_the_floor_lacks_proves_nothing() -> None:
+    found = World(devices=("GPU-a", "GPU-b")).watch()
+    assert not found.real
+    assert found.memory_released == Absent(absent="the floor before the launch has no memory reading")
 
 
 def test_the_real_clock_moves() -> None:
