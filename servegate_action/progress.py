@@ -31,16 +31,6 @@ class Reporter(Protocol):
         """`done` of `total` steps of the present phase are finished."""
 
 
-class Silent:
-    """Says nothing."""
-
-    def phase(self, text: str) -> None:
-        """Nothing."""
-
-    def advance(self, done: int, total: int, text: str) -> None:
-        """Nothing."""
-
-
 class Lines:
     """One plain line per phase: for logs."""
 
@@ -73,11 +63,8 @@ class Live:
 
 
 @contextmanager
-def reporting(console: Console, *, quiet: bool = False) -> Iterator[Reporter]:
-    """The reporter that suits the console: live on a terminal, lines elsewhere, silence when asked for."""
-    if quiet:
-        yield Silent()
-        return
+def reporting(console: Console) -> Iterator[Reporter]:
+    """The reporter that suits the console: live on a terminal, lines elsewhere."""
     if not console.is_terminal:
         yield Lines(console)
         return
