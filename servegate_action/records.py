@@ -153,7 +153,6 @@ class Dialect(Record):
     ignore_eos: bool
     min_tokens: bool
     max_tokens_field: Literal["max_tokens", "max_completion_tokens"]
-    extra_body: dict[str, object] = Field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
 
