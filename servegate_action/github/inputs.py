@@ -77,7 +77,11 @@ class ActionsEnvironment:
     @property
     def run_url(self) -> str:
         """The page of this very attempt."""
-        return f"{self.server_url}/{self.repository}/actions/runs/{self.run.run}/attempts/{self.run.attempt}"
+        return self.url_of(self.run)
+
+    def url_of(self, run: RunId) -> str:
+        """The page of an attempt of this repository."""
+        return f"{self.server_url}/{self.repository}/actions/runs/{run.run}/attempts/{run.attempt}"
 
     @property
     def is_enterprise_server(self) -> bool:
