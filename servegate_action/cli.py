@@ -216,7 +216,11 @@ def publish(world: World, *, directory: Path) -> int:
 @_config_option
 @click.option("-o", "--output", default="servegate-calibration", show_default=True, help="Folder for the evidence.")
 @click.option(
-    "--rounds", default=8, show_default=True, type=click.IntRange(4, 40), help="Rounds of baseline against itself."
+    "--rounds",
+    default=8,
+    show_default=True,
+    type=click.IntRange(4, 40),
+    help="Rounds of baseline against itself; rounded up to an even number.",
 )
 @_json_option
 @_world
@@ -225,9 +229,10 @@ def calibrate(world: World, *, config_name: str, output: str, rounds: int, as_js
     from servegate_action import calibrate as noise
 
     path = world.folder / config_name
+    config = _read_config(path)
     with reporting(world.err) as reporter:
         found = noise.calibrate(
-            noise.Request(_read_config(path), lambda name: _read(path.parent / name), world.folder / output, rounds),
+            noise.Request(config, lambda name: _read(path.parent / name), world.folder / output, rounds),
             world=world,
             reporter=reporter,
         )
@@ -235,7 +240,8 @@ def calibrate(world: World, *, config_name: str, output: str, rounds: int, as_js
         world.out.print_json(found.model_dump_json())
     else:
         world.out.print(noise.table(found))
-        world.out.print(f"evidence: {world.folder / output}; later runs on this machine use it by themselves")
+        world.out.print(f"evidence: {world.folder / output}; later runs on this machine find it by themselves")
+        world.out.print(noise.advice(found, config.limits), markup=False, highlight=False)
     return ExitCode.PASS
 
 

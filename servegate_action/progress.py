@@ -1,6 +1,7 @@
 """What a person sees while long work runs: a live line with an ETA on a terminal, one plain line per phase in a log.
 
-Only the command line uses this; rooms get plain callables and never print. Foreign text is never shown here.
+Only the command line uses this; rooms get plain callables and never print. What a phase quotes (a
+calibration from the checkout, say) is made harmless to a runner that reads commands from the log.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+
+from servegate_action.github.outputs import guard
 
 
 class Reporter(Protocol):
@@ -39,7 +42,7 @@ class Lines:
 
     def phase(self, text: str) -> None:
         """Print the phase."""
-        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+        self._console.print(guard(text), markup=False, highlight=False, soft_wrap=True)
 
     def advance(self, done: int, total: int, text: str) -> None:
         """Nothing: a log needs phases, not ticks."""
@@ -55,7 +58,7 @@ class Live:
 
     def phase(self, text: str) -> None:
         """Print the phase above the bar."""
-        self._progress.console.print(text, markup=False, highlight=False)
+        self._progress.console.print(guard(text), markup=False, highlight=False)
 
     def advance(self, done: int, total: int, text: str) -> None:
         """Move the bar."""
