@@ -39,6 +39,7 @@ class Pace:
     words: tuple[str, ...]
     forgets_beyond: int = 0
     muddles: bool = False
+    tokenizer: float = 0.0
 
 
 class Stack:
@@ -72,6 +73,10 @@ class Stack:
         if method == "GET":
             known = {"/health": {"status": "ok"}, "/v1/models": {"data": [{"id": "tiny", "object": "model"}]}}
             await _json(writer, known.get(path), status=200 if path in known else 404)
+            return True
+        if path == "/tokenize":
+            count = round(self._pace.tokenizer * len(str(json.loads(body)["prompt"]).split()))
+            await _json(writer, {"count": count}, status=200 if self._pace.tokenizer else 404)
             return True
         self._running += 1
         try:
@@ -165,12 +170,19 @@ def main() -> None:
     parser.add_argument("--shout", action="store_true", help="answer every prompt with other words")
     parser.add_argument("--forget-beyond", type=int, default=0, help="answer longer prompts (words) with other words")
     parser.add_argument("--muddle", action="store_true", help="answer with other words while others are answered too")
+    parser.add_argument("--tokenizer", type=float, default=0.0, help="offer /tokenize, which counts so many per word")
     told = parser.parse_args()
     if told.refuse:
         sys.exit("::error::unknown flag --fast ##[error]giving up")
     words = _other(WORDS) if told.shout else WORDS
     pace = Pace(
-        told.ttft_ms / 1000, told.tpot_ms / 1000, told.die_after_requests, words, told.forget_beyond, told.muddle
+        told.ttft_ms / 1000,
+        told.tpot_ms / 1000,
+        told.die_after_requests,
+        words,
+        told.forget_beyond,
+        told.muddle,
+        told.tokenizer,
     )
     idle = Idle(told.idle_s, told.keep, told.mib)
     asyncio.run(serve(pace, idle, host=told.host, port=told.port))
