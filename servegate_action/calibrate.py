@@ -6,7 +6,7 @@ is changed: limits are suggested, and later runs on this machine warn.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from rich.table import Table
 from servegate_action import calibrations, gate
 from servegate_action.analysis import calibration, checklist
 from servegate_action.analysis.calibration import Calibration
-from servegate_action.config.limits import Rounds
+from servegate_action.config.limits import Limits, Rounds
 from servegate_action.config.models import Config
 from servegate_action.errors import CannotMeasure
 from servegate_action.progress import Reporter
@@ -85,3 +85,23 @@ def table(found: Calibration) -> Table:
     for row in rows:
         shown.add_row(*row)
     return shown
+
+
+def advice(found: Calibration, limits: Limits) -> str:
+    """The configured limits with the suggestions in them, as they are written in the configuration."""
+    suggested = calibration.suggested_limits(found, limits)
+    if suggested == limits:
+        return "this runner can honour every limit as it is"
+    told = suggested.model_dump(mode="json", exclude_defaults=True)
+    return "\n".join(["limits that this runner can honour, for the configuration:", *_lines({"limits": told})])
+
+
+def _lines(told: Mapping[str, object], indent: str = "") -> Iterator[str]:
+    for key, value in told.items():
+        if isinstance(value, Mapping):
+            yield f"{indent}{key}:"
+            yield from _lines(value, f"{indent}  ")
+        elif isinstance(value, list):
+            yield f"{indent}{key}: [{', '.join(value)}]"
+        else:
+            yield f"{indent}{key}: {value}"

@@ -1,7 +1,8 @@
 """Where calibrations are kept: one per gate and machine, found again by later runs on the same machine.
 
 A calibration speaks about a runner, not about a commit; so it lives in the user's data folder, or in a file that the
-configuration names. One that cannot be read is an error with its path, never silently ignored.
+configuration names: the action, whose container has a home of its own, sees only the latter. One that cannot be read is
+an error with its path, never silently ignored.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from servegate_action.world import World
 
 
 def find(config: Config, world: World) -> Calibration | None:
-    """The calibration for this gate: the file that the configuration names, else the newest one of this machine."""
+    """The calibration for this gate: the file that the configuration names, else the one kept on this machine."""
     if config.calibration is not None:
         return _read(world.folder / config.calibration)
     path = _path(config.gate, world.environment)

@@ -224,7 +224,11 @@ def publish(world: World, *, directory: Path) -> int:
 @_config_option
 @click.option("-o", "--output", default="servegate-calibration", show_default=True, help="Folder for the evidence.")
 @click.option(
-    "--rounds", default=8, show_default=True, type=click.IntRange(4, 40), help="Rounds of baseline against itself."
+    "--rounds",
+    default=8,
+    show_default=True,
+    type=click.IntRange(4, 40),
+    help="Rounds of baseline against itself; rounded up to an even number.",
 )
 @_json_option
 @_world
@@ -248,7 +252,8 @@ def calibrate(world: World, *, config_name: str, output: str, rounds: int, as_js
         world.out.print_json(found.model_dump_json())
     else:
         world.out.print(noise.table(found))
-        world.out.print(f"evidence: {world.folder / output}; later runs on this machine use it by themselves")
+        world.out.print(f"evidence: {world.folder / output}; later runs on this machine find it by themselves")
+        world.out.print(noise.advice(found, config.limits), markup=False, highlight=False)
     return ExitCode.PASS
 
 

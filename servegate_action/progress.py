@@ -1,6 +1,7 @@
 """What a person sees while long work runs: a live line with an ETA on a terminal, one plain line per phase in a log.
 
-Only the command line uses this; rooms get plain callables and never print. Foreign text is never shown here.
+Only the command line uses this; rooms get plain callables and never print. What a phase quotes (a
+calibration from the checkout, say) is made harmless to a runner that reads commands from the log.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from servegate_action.github.outputs import guard
+
 
 class Reporter(Protocol):
     """How long work tells where it is."""
@@ -31,16 +34,6 @@ class Reporter(Protocol):
         """`done` of `total` steps of the present phase are finished."""
 
 
-class Silent:
-    """Says nothing."""
-
-    def phase(self, text: str) -> None:
-        """Nothing."""
-
-    def advance(self, done: int, total: int, text: str) -> None:
-        """Nothing."""
-
-
 class Lines:
     """One plain line per phase: for logs."""
 
@@ -49,7 +42,7 @@ class Lines:
 
     def phase(self, text: str) -> None:
         """Print the phase."""
-        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+        self._console.print(guard(text), markup=False, highlight=False, soft_wrap=True)
 
     def advance(self, done: int, total: int, text: str) -> None:
         """Nothing: a log needs phases, not ticks."""
@@ -65,7 +58,7 @@ class Live:
 
     def phase(self, text: str) -> None:
         """Print the phase above the bar."""
-        self._progress.console.print(text, markup=False, highlight=False)
+        self._progress.console.print(guard(text), markup=False, highlight=False)
 
     def advance(self, done: int, total: int, text: str) -> None:
         """Move the bar."""
@@ -73,11 +66,8 @@ class Live:
 
 
 @contextmanager
-def reporting(console: Console, *, quiet: bool = False) -> Iterator[Reporter]:
-    """The reporter that suits the console: live on a terminal, lines elsewhere, silence when asked for."""
-    if quiet:
-        yield Silent()
-        return
+def reporting(console: Console) -> Iterator[Reporter]:
+    """The reporter that suits the console: live on a terminal, lines elsewhere."""
     if not console.is_terminal:
         yield Lines(console)
         return

@@ -15,8 +15,6 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-SCHEMA_VERSION = 1
-
 
 class Record(BaseModel):
     """Base of every record: immutable, and unknown keys are an error."""
@@ -57,7 +55,6 @@ class TokenSource(StrEnum):
     """Where a request's number of output tokens comes from."""
 
     USAGE = "usage"
-    TOKENIZE = "tokenize"
     EVENTS = "events"
 
 
@@ -156,7 +153,6 @@ class Dialect(Record):
     ignore_eos: bool
     min_tokens: bool
     max_tokens_field: Literal["max_tokens", "max_completion_tokens"]
-    extra_body: dict[str, object] = Field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
 

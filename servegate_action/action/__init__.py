@@ -56,18 +56,14 @@ def main(world: World) -> int:
 
 def run_and_publish(world: World, *, config_name: str, output: str) -> int:
     """`servegate run --publish`: the same without the container."""
-    return _run(_by_hand(world, config=config_name, output_dir=output, mode="run"))
+    inputs = replace(read_inputs(world.environment), config=config_name, output_dir=output, mode="run")
+    return _run(Step.begin(world, inputs))
 
 
 def publish_folder(world: World, *, directory: str) -> int:
     """`servegate publish DIR`: the second stage without the container."""
-    return _publish(_by_hand(world, output_dir=directory, mode="publish"))
-
-
-def _by_hand(world: World, **given: object) -> Step:
-    inputs = read_inputs(world.environment)
-    token = inputs.token or world.environment.get("GITHUB_TOKEN") or None
-    return Step.begin(world, replace(inputs, token=token, **given))  # type: ignore[arg-type]
+    inputs = replace(read_inputs(world.environment), output_dir=directory, mode="publish")
+    return _publish(Step.begin(world, inputs))
 
 
 # ---------------------------------------------------------------- run, measure

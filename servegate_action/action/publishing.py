@@ -9,14 +9,19 @@ from datetime import UTC, datetime, timedelta
 from servegate_action.action.step import Step, relative
 from servegate_action.analysis.judgement import Judgement, Outcome, Word
 from servegate_action.config.models import Config
-from servegate_action.errors import ExitCode, ServegateError
+from servegate_action.errors import ConfigError, ExitCode, ServegateError
 from servegate_action.github import publish
 from servegate_action.github.comment import Occasion
 from servegate_action.github.event import Event
 from servegate_action.github.outputs import guard_line
 from servegate_action.github.publish import Finished, Options, Published, Where
 from servegate_action.report import EarlierRun, Place, comment, status_line, summary
+from servegate_action.report import markdown as md
+from servegate_action.report.escape import inline
 from servegate_action.report.wording import Language
+
+SENTENCE = 600
+MOST_PROBLEMS = 20
 
 
 def place_of(step: Step, event: Event, *, gate: str, context: str) -> Where | None:
@@ -39,7 +44,10 @@ def verdict(step: Step, judgement: Judgement, *, language: Language, failure: Se
             judgement,
             language=language,
             place=_place(step, occasion.newer_head),
-            earlier=tuple(EarlierRun(head=one.head, verdict=one.verdict, run=str(one.run)) for one in occasion.earlier),
+            earlier=tuple(
+                EarlierRun(head=one.head, verdict=one.verdict, run=str(one.run), url=step.job.url_of(one.run))
+                for one in occasion.earlier
+            ),
             max_chars=occasion.max_chars,
         )
 
@@ -53,17 +61,24 @@ def verdict(step: Step, judgement: Judgement, *, language: Language, failure: Se
 
 
 def nothing(error: ServegateError, *, gate: str) -> Finished:
-    """A run without a judgement: a wrong configuration, a cancelled job."""
+    """A run without a judgement: a wrong configuration, a refused artifact, a cancelled job."""
+    problems = error.problems if isinstance(error, ConfigError) else ()
+    body = md.paragraphs(
+        f"### ⚠️ servegate `{gate}`: no verdict",
+        md.bold(inline(error.what, max_chars=SENTENCE)),
+        md.bullets(inline(str(problem), max_chars=SENTENCE) for problem in problems[:MOST_PROBLEMS]),
+        inline(error.why, max_chars=SENTENCE),
+        f"Next: {inline(error.next_step, max_chars=SENTENCE)}" if error.next_step else "",
+        "The job's log says more.",
+    )
     said = _no_verdict(error)
-    body = f"### ⚠️ servegate `{gate}`: no verdict\n\n{said.replace('`', '')}\n\nThe job's log says more.\n"
-    return Finished(word=None, exit_code=error.exit_code, status_line=said, text=lambda _: body, summary=body)
+    return Finished(word=None, exit_code=error.exit_code, status_line=said, text=lambda _: f"{body}\n", summary=body)
 
 
 def _no_verdict(error: ServegateError) -> str:
-    what = guard_line(error.what, max_chars=110)
     if error.exit_code in (ExitCode.SIGINT, ExitCode.SIGTERM):
         return "cancelled: nothing was decided"
-    return f"no verdict: {what}"
+    return f"no verdict: {guard_line(error.what, max_chars=110)}"
 
 
 def _place(step: Step, newer_head: str | None) -> Place:

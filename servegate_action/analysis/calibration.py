@@ -9,7 +9,7 @@ here changes a limit: suggestions are printed, never applied. Pure.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -19,7 +19,7 @@ from pydantic import Field
 from servegate_action.analysis import headline, stats
 from servegate_action.analysis.judgement import Direction, MetricKey
 from servegate_action.analysis.series import MetricSeries, Undecidable, scores
-from servegate_action.config.limits import Limit
+from servegate_action.config.limits import Limit, Limits
 from servegate_action.records import Record
 
 CALIBRATION_ROUNDS: Final = 8
@@ -30,7 +30,7 @@ LEAST_ROUNDS: Final = 4
 
 
 class Runner(Record):
-    """What must be the same for a calibration to speak about a later run."""
+    """What a calibration depends on. Another accelerator is another machine; anything else that differs is a doubt."""
 
     accelerator: str = Field(description="`1x NVIDIA H100 80GB HBM3`, or the CPU's name")
     driver: str
@@ -190,13 +190,17 @@ def warnings(
 ) -> tuple[str, ...]:
     """What to tell the user before a run: limits below this runner's floor, and what makes the calibration doubtful.
 
-    Empty when every limit can be honoured. A calibration of another machine says nothing and is reported as such.
+    Empty when every limit can be honoured. A calibration of another accelerator (of another CPU, where the CPU is the
+    accelerator) says nothing and is reported as such.
     """
-    stale = _differences(calibration.runner, runner)
-    if stale is not None and stale.other_machine:
-        return (f"the calibration of {calibration.date[:10]} is not used: {stale.text}",)
+    then, day = calibration.runner, calibration.date[:10]
+    if then.accelerator != runner.accelerator:
+        return (
+            f"the calibration of {day} is not used: the accelerator was {then.accelerator}, is {runner.accelerator}",
+        )
     known = {metric.key: metric for metric in calibration.metrics}
-    notes = [f"the calibration of {calibration.date[:10]} may be out of date: {stale.text}"] if stale else []
+    doubts = "; ".join(_doubts(then, runner))
+    notes = [f"the calibration of {day} may be out of date: {doubts}"] if doubts else []
     low = [_too_low(known[key], limit, looks) for key, limit in gated if key in known]
     tight = [sentence for sentence in low if sentence is not None]
     return (*notes, *tight, *((WAYS_OUT,) if tight else ()))
@@ -208,26 +212,14 @@ WAYS_OUT: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _Stale:
-    text: str
-    other_machine: bool
-
-
-def _differences(then: Runner, now: Runner) -> _Stale | None:
-    machine = [
-        f"{what} was {old}, is {new}"
-        for what, old, new in (
-            ("the accelerator", then.accelerator, now.accelerator),
-            ("the host", then.hostname, now.hostname),
-        )
-        if old != new
-    ]
-    rest = [f"the driver was {then.driver}, is {now.driver}"] if then.driver != now.driver else []
+def _doubts(then: Runner, now: Runner) -> Iterator[str]:
+    """What may have changed the noise. A host's name is no more than a doubt: each container has another one."""
+    if then.hostname != now.hostname:
+        yield f"the host was {then.hostname}, is {now.hostname}"
+    if then.driver != now.driver:
+        yield f"the driver was {then.driver}, is {now.driver}"
     if then.workload_sha256 != now.workload_sha256:
-        rest.append("it was made with another workload")
-    text = "; ".join(machine + rest)
-    return _Stale(text, bool(machine)) if text else None
+        yield "it was made with another workload"
 
 
 def _too_low(metric: MetricNoise, limit: Limit, looks: Sequence[int]) -> str | None:
@@ -244,11 +236,31 @@ def _too_low(metric: MetricNoise, limit: Limit, looks: Sequence[int]) -> str | N
     )
 
 
+# ---------------------------------------------------------------- what is said of it
+
+
+def suggested_limits(calibration: Calibration, limits: Limits) -> Limits:
+    """`limits` with the suggestions in their places: of gated metrics, and over the cells the largest of each kind."""
+    mix: dict[str, Limit] = {}
+    cells: dict[str, Limit] = {}
+    for metric in calibration.metrics:
+        if not metric.gated or metric.suggested == metric.limit:
+            continue
+        place, name = (mix if metric.key.cell is None else cells), metric.key.metric.value
+        place[name] = max(metric.suggested, place.get(name, metric.suggested), key=lambda limit: limit.value)
+    return limits.model_copy(update={**mix, "cells": limits.cells.model_copy(update=cells)})
+
+
 def table(calibration: Calibration) -> tuple[tuple[str, ...], ...]:
     """Rows of text for a terminal: metric, SD, floor, caught 9 of 10, limit, suggested. Absent metrics say why."""
 
     def number(value: float, unit: str) -> str:
         return f"{value:.2f} points" if unit == "points" else f"{100.0 * value:.2f} %"
+
+    def suggestion(metric: MetricNoise) -> str:
+        if not metric.gated:
+            return "not gated"
+        return number(metric.suggested.value, metric.unit) if metric.suggested != metric.limit else "keep"
 
     rows = [
         (
@@ -257,7 +269,7 @@ def table(calibration: Calibration) -> tuple[tuple[str, ...], ...]:
             number(metric.floor, metric.unit),
             number(metric.detectable, metric.unit),
             number(metric.limit.value, metric.unit),
-            number(metric.suggested.value, metric.unit) if metric.suggested != metric.limit else "keep",
+            suggestion(metric),
         )
         for metric in calibration.metrics
     ]

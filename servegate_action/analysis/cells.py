@@ -52,12 +52,6 @@ class Latencies:
         return known if isinstance(known, Absent) else nearest_rank(known, P95) / NS_PER_MS
 
     @property
-    def median_ns(self) -> float | Absent:
-        """Median in ns over the requests that succeeded."""
-        succeeded = self.ns[np.isfinite(self.ns)]
-        return nearest_rank(succeeded, 0.5) if succeeded.size else Absent(absent="no request succeeded")
-
-    @property
     def p95_ok_ms(self) -> float | Absent:
         """p95 in ms over the requests that succeeded: printed beside the other, never gated."""
         succeeded = self.ns[np.isfinite(self.ns)]

@@ -16,8 +16,6 @@ from servegate_action.config.limits import Limit, MetricName
 from servegate_action.errors import ExitCode
 from servegate_action.records import Absent, Change, Evidence, MaybeStr, Record, Side
 
-JUDGEMENT_VERSION = 1
-
 
 class Word(StrEnum):
     """The verdict of a gate."""

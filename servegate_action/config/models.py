@@ -80,7 +80,8 @@ class Config(Model):
     accelerator: Literal["auto", "nvidia", "cpu"] = "auto"
     calibration: str | None = Field(
         default=None,
-        description="calibration.json that `servegate calibrate` wrote for this runner; default: the newest one",
+        description="calibration.json that `servegate calibrate` wrote for this runner; default: the one kept on this "
+        "machine, which the action does not see",
     )
     load: Load = Load()
     numerics: Numerics = Numerics()

@@ -1,7 +1,7 @@
 """Reading an artifact that somebody else's job made, as if that somebody were an enemy.
 
 In the two-job workflow the measuring job ran the pull request's code; whatever it left is only data. Before the publishing
-job opens anything, the folder (or the archive) is held against limits: names, kinds, counts, sizes, sizes once expanded,
+job opens anything, the folder is held against limits: names, kinds, counts, sizes, sizes once expanded,
 and the depth of JSON. Sizes are counted while reading, never believed. Nothing is executed, followed or rendered from
 here; the verdict is recomputed from the recording, and head and number are asked on the server.
 """
@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import re
 import stat
-import zipfile
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -103,52 +102,6 @@ def _expanded_bytes(file: BinaryIO, *, name: str, most: int) -> int:
         else:
             data = member.unconsumed_tail or file.read(_CHUNK)
     return total
-
-
-def unpack(archive: Path, into: Path, *, limits: Limits | None = None) -> tuple[str, ...]:
-    """Expand a zip archive into an empty folder and look it over. No path leaves the folder, no size is believed."""
-    allowed = limits or Limits()
-    try:
-        with zipfile.ZipFile(archive) as opened:
-            entries = opened.infolist()
-            if len(entries) > allowed.files:
-                raise HostileArtifact(f"more than {allowed.files} entries")
-            room = allowed.total_bytes
-            for entry in entries:
-                room -= _extract(opened, entry, into, most=min(room, allowed.file_bytes))
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError, OSError) as error:
-        raise HostileArtifact(f"it cannot be expanded ({type(error).__name__})") from error
-    return admit(into, limits=allowed)
-
-
-def _extract(opened: zipfile.ZipFile, entry: zipfile.ZipInfo, into: Path, *, most: int) -> int:
-    target = _target(entry, into)
-    if entry.is_dir():
-        target.mkdir(parents=True, exist_ok=True)
-        return 0
-    if entry.flag_bits & 0x1:
-        raise HostileArtifact(f"{guard_line(entry.filename, max_chars=80)} is encrypted")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    written = 0
-    with opened.open(entry) as source, target.open("xb") as file:  # x: a second entry of the same name is refused
-        while chunk := source.read(_CHUNK):
-            written += len(chunk)
-            if written > most:
-                raise HostileArtifact(f"{guard_line(entry.filename, max_chars=80)} expands to more than allowed")
-            file.write(chunk)
-    return written
-
-
-def _target(entry: zipfile.ZipInfo, into: Path) -> Path:
-    """Where an entry goes. Its raw name is judged, before anything is cleaned away from it."""
-    name = entry.orig_filename
-    parts = name.removesuffix("/").split("/")
-    kind = stat.S_IFMT(entry.external_attr >> 16)
-    if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
-        raise HostileArtifact(f"{guard_line(name, max_chars=80)} is a link or a device")
-    if any(_NAME.fullmatch(part) is None for part in parts):
-        raise HostileArtifact(f"the path {guard_line(ascii(name), max_chars=80)}")
-    return into.joinpath(*parts)
 
 
 def read_json(path: Path, *, limits: Limits | None = None) -> object:

@@ -43,7 +43,6 @@ class Accepted:
 
     event: Event
     pull: pulls.Pull
-    commander: str
     warnings: tuple[Lost, ...] = ()
 
 
@@ -76,9 +75,8 @@ def answer(event: Event, *, api: Api) -> Outcome:
         thread=Thread.OPEN,
         on_pull_request=True,
         head_repository=checked.head_repository,
-        is_fork=checked.head_repository != api.repository,
     )
-    return Accepted(accepted, checked, asked.commander, warnings)
+    return Accepted(accepted, checked, warnings)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,6 @@ from servegate_action.github.api import Answer, Api, Refusal, Refused
 from servegate_action.github.inputs import CommentWhen, RunId
 
 LADDER = (60_000, 40_000, 20_000, 8_000, 2_000)
-HARD_MAX = 65_536
 SETTLE_S = 1.5
 TRIES = 3
 EARLIER_KEPT = 10
@@ -65,17 +64,6 @@ class Occasion:
 
 CommentText = Callable[[Occasion], str]
 Approve = Callable[[str], str]
-
-
-def fixed(bodies: Sequence[str]) -> CommentText:
-    """Finished bodies, longest first, as a text that fits: the longest that is short enough, else the last."""
-
-    def choose(occasion: Occasion) -> str:
-        note = f"> The head has since moved to `{occasion.newer_head[:7]}`.\n\n" if occasion.newer_head else ""
-        room = occasion.max_chars - len(note)
-        return note + next((body for body in bodies if len(body) <= room), bodies[-1])
-
-    return choose
 
 
 @dataclass(frozen=True, slots=True)

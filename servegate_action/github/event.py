@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from servegate_action.errors import UsageError
 
@@ -73,20 +73,8 @@ class Event:
     on_pull_request: bool = False
     head_repository: str | None = None
     head_branch: str | None = None
-    is_fork: bool = False
     closed: bool = False
     comment: Comment | None = None
-    run_id: int | None = None
-
-    @property
-    def may_comment(self) -> bool:
-        """True when nothing in the event speaks against a comment."""
-        return self.thread is Thread.OPEN
-
-    @property
-    def moved_is_possible(self) -> bool:
-        """True when the head can have been pushed to since: the server is asked before anything is overwritten."""
-        return self.on_pull_request or self.kind is Kind.WORKFLOW_RUN
 
 
 # ---------------------------------------------------------------- the payloads, as far as they are read
@@ -178,12 +166,10 @@ class _IssueCommentEvent(_Payload):
 
 
 class _WorkflowRun(_Payload):
-    id: int
     head_sha: str
     head_branch: str | None = None
     event: str = ""
     head_repository: _Repository | None = None
-    pull_requests: list[dict[str, object]] | None = Field(default=None)
 
 
 class _WorkflowRunEvent(_Payload):
@@ -261,7 +247,6 @@ def _pull_request(payload: Mapping[str, object], _: Surroundings) -> Event:
         on_pull_request=True,
         head_repository=head_repository,
         head_branch=pull.head.ref or None,
-        is_fork=is_fork,
         closed=pull.state != "open",
     )
 
@@ -358,8 +343,6 @@ def _workflow_run(payload: Mapping[str, object], _: Surroundings) -> Event:
         thread=Thread.LOOK_UP,
         head_repository=head_repository,
         head_branch=run.head_branch,
-        is_fork=head_repository != seen.repository.full_name,
-        run_id=run.id,
     )
 
 

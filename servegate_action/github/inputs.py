@@ -61,7 +61,6 @@ class ActionsEnvironment:
     repository: str
     run: RunId
     job: str
-    actor: str
     sha: str
     ref: str
     workspace: Path
@@ -73,24 +72,22 @@ class ActionsEnvironment:
     results_url: str | None
     runtime_token: str | None = field(default=None, repr=False)
     retention_days: int | None = None
-    self_hosted: bool = True
     state: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def run_url(self) -> str:
         """The page of this very attempt."""
-        return f"{self.server_url}/{self.repository}/actions/runs/{self.run.run}/attempts/{self.run.attempt}"
+        return self.url_of(self.run)
+
+    def url_of(self, run: RunId) -> str:
+        """The page of an attempt of this repository."""
+        return f"{self.server_url}/{self.repository}/actions/runs/{run.run}/attempts/{run.attempt}"
 
     @property
     def is_enterprise_server(self) -> bool:
         """GitHub Enterprise Server, which has no Results service; neither github.com nor a tenant of ghe.com."""
         host = self.server_url.removeprefix("https://").removeprefix("http://").split("/")[0].split(":")[0].lower()
         return host != "github.com" and not host.endswith(".ghe.com")
-
-
-def in_actions(environment: Mapping[str, str]) -> bool:
-    """True when this process was started by a GitHub Actions runner."""
-    return environment.get("GITHUB_ACTIONS") == "true"
 
 
 def read_inputs(environment: Mapping[str, str]) -> Inputs:
@@ -189,7 +186,6 @@ def read_environment(environment: Mapping[str, str]) -> ActionsEnvironment:
             _count(environment, "GITHUB_RUN_ID", default=0), _count(environment, "GITHUB_RUN_ATTEMPT", default=1)
         ),
         job=environment.get("GITHUB_JOB", ""),
-        actor=environment.get("GITHUB_TRIGGERING_ACTOR") or environment.get("GITHUB_ACTOR", ""),
         sha=environment.get("GITHUB_SHA", ""),
         ref=environment.get("GITHUB_REF", ""),
         workspace=path("GITHUB_WORKSPACE") or Path("/github/workspace"),
@@ -201,7 +197,6 @@ def read_environment(environment: Mapping[str, str]) -> ActionsEnvironment:
         results_url=environment.get("ACTIONS_RESULTS_URL") or None,
         runtime_token=environment.get("ACTIONS_RUNTIME_TOKEN") or None,
         retention_days=_count(environment, "GITHUB_RETENTION_DAYS", default=0) or None,
-        self_hosted=environment.get("RUNNER_ENVIRONMENT") != "github-hosted",
         state={name.removeprefix("STATE_"): text for name, text in environment.items() if name.startswith("STATE_")},
     )
 

@@ -1,17 +1,15 @@
 """What a job tells its runner: outputs, the step summary, annotations, masks; and foreign text that must tell it nothing.
 
 The runner reads commands from stdout and from stderr: `::name …::` where a line begins, `##[name …]` anywhere in a line.
-Logs of a stack, model output, labels and branch names are foreign text: they pass through `guard` and, in blocks, stand
-inside `stop-commands` with a token that nobody can guess. Values go into the runner's files with a delimiter that is
-not in them. This module decides nothing and reads no environment.
+Logs of a stack, model output, labels and branch names are foreign text: all of it passes through `guard`. Values go into
+the runner's files with a delimiter that is not in them. This module decides nothing and reads no environment.
 """
 
 from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TextIO
 
@@ -47,21 +45,13 @@ def guard_line(text: str, *, max_chars: int = 300) -> str:
 class JobLog:
     """The job's log. Lines of ours may be commands; everything handed in as text is made harmless first."""
 
-    def __init__(
-        self, stream: TextIO, *, commands: bool, token: Callable[[], str] = lambda: secrets.token_hex(16)
-    ) -> None:
+    def __init__(self, stream: TextIO, *, commands: bool) -> None:
         self._stream = stream
         self._commands = commands
-        self._token = token
 
     def line(self, text: str) -> None:
         """One or more plain lines."""
         self._write(guard(text))
-
-    def foreign(self, text: str, *, title: str) -> None:
-        """A folded block of text that others wrote, with command processing off while it is printed."""
-        with self._group(title), self._without_commands():
-            self._write(guard(text))
 
     def notice(self, title: str, message: str) -> None:
         """A notice that GitHub shows on the run's page."""
@@ -89,27 +79,6 @@ class JobLog:
             self._write(f"::{level} title={_escape_property(guard_line(title))}::{_escape_data(text)}")
         else:
             self._write(f"{level}: {guard_line(title)}: {text}")
-
-    @contextmanager
-    def _group(self, title: str) -> Iterator[None]:
-        self._write(f"::group::{_escape_data(guard_line(title))}" if self._commands else guard_line(title))
-        try:
-            yield
-        finally:
-            if self._commands:
-                self._write("::endgroup::")
-
-    @contextmanager
-    def _without_commands(self) -> Iterator[None]:
-        if not self._commands:
-            yield
-            return
-        token = self._token()
-        self._write(f"::stop-commands::{token}")
-        try:
-            yield
-        finally:
-            self._write(f"::{token}::")
 
     def _write(self, text: str) -> None:
         self._stream.write(text + "\n")

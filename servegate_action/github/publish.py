@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, TypeVar
 from urllib.parse import urlsplit
 
@@ -44,12 +44,10 @@ class Where:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the user wants published. `rows` and `columns` are those of the checklist, for the last look."""
+    """What the user wants published."""
 
     comment: CommentWhen = "always"
     check_run: bool = False
-    rows: int = 8
-    columns: int = 7
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,7 +250,7 @@ def _comment(finished: Finished, *, place: Where, api: Api, options: Options, lo
         ),
         text=finished.text,
         when=options.comment,
-        approve=_last_look(finished, place=place, options=options, losses=losses),
+        approve=_last_look(finished, place=place, losses=losses),
     )
     feature = Feature.COMMENT if place.on_pull_request else Feature.ISSUE_COMMENT
     posted = losses.attempt(feature, lambda: comment.put(api, thread=thread, writing=writing))
@@ -262,11 +260,12 @@ def _comment(finished: Finished, *, place: Where, api: Api, options: Options, lo
     return _Told(url=posted.url, written=posted.written, kept=posted.kept, outdated=outdated)
 
 
-def _last_look(finished: Finished, *, place: Where, options: Options, losses: _Losses) -> comment.Approve:
+def _last_look(finished: Finished, *, place: Where, losses: _Losses) -> comment.Approve:
     """A body that fails its self-check is not posted; a plain one takes its place, and the failure is reported."""
     host = urlsplit(place.run_url).hostname or "github.com"
-    rows = options.rows if finished.word else 0  # a run without a verdict has no checklist to show
-    expected = selfcheck.Expected(rows=rows, columns=options.columns, hosts=frozenset({host}))
+    expected = selfcheck.Expected(hosts=frozenset({host}))
+    if not finished.word:
+        expected = replace(expected, rows=0)  # a run without a verdict has no checklist to show
 
     def approve(body: str) -> str:
         found = selfcheck.findings(body, expected=expected)

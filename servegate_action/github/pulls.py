@@ -21,7 +21,6 @@ class Pull:
     head_sha: str
     head_repository: str | None
     base_sha: str
-    base_branch: str
     is_open: bool
 
 
@@ -31,7 +30,6 @@ class _Repository(Answer):
 
 class _Tip(Answer):
     sha: str
-    ref: str = ""
     repo: _Repository | None = None
 
 
@@ -133,6 +131,5 @@ def _pull(row: _Pull) -> Pull:
         head_sha=row.head.sha,
         head_repository=row.head.repo.full_name if row.head.repo else None,
         base_sha=row.base.sha,
-        base_branch=row.base.ref,
         is_open=row.state == "open",
     )

@@ -42,7 +42,7 @@ def request_body(dialect: Dialect, *, prompt: str, output_tokens: int, stream: b
         body["min_tokens"] = output_tokens
     if stream and dialect.stream_options:
         body["stream_options"] = {"include_usage": True}
-    return body | dialect.extra_body
+    return body
 
 
 def encoded(body: Mapping[str, object]) -> bytes:
@@ -171,7 +171,7 @@ def agree(a: Dialect, b: Dialect) -> Dialect:
 
     Raises CannotMeasure when there is none: different APIs, or no common name for the token limit.
     """
-    if a.api != b.api or a.max_tokens_field != b.max_tokens_field or a.extra_body != b.extra_body:
+    if a.api != b.api or a.max_tokens_field != b.max_tokens_field:
         raise CannotMeasure(
             "the two stacks accept no common request body",
             why=f"{a.api} with {a.max_tokens_field} here, {b.api} with {b.max_tokens_field} there",

@@ -21,6 +21,8 @@ MAX_VOIDS = 2
 IDLE_SECONDS: dict[telemetry.Kind, float] = {"nvidia": 30.0, "cpu": 3.0}
 """Warm-idle block. A100 and H100 report power over a quarter of the time only: shorter windows alias."""
 
+COUNTS_MAY_DIFFER = 0.01
+
 
 @dataclass(frozen=True, slots=True)
 class LaunchKey:
@@ -116,7 +118,8 @@ def _launch(job: Job, draft: Draft, common: Common, key: LaunchKey) -> LaunchRec
         draft.put(record)
         for index, cell in enumerate(cells):
             _advance(job, draft, key, index, len(cells))
-            record = record.model_copy(update={"cells": (*record.cells, _cell(job, common, up, cell))})
+            run = _cell(job, draft, key, up=up, cell=cell, common=common)
+            record = record.model_copy(update={"cells": (*record.cells, run)})
             draft.put(record)
         release = _release(job, draft, key, up)
     record = record.model_copy(update={"state": LaunchState.COMPLETE, "release": release})
@@ -141,17 +144,31 @@ def _opened(key: LaunchKey) -> LaunchRecord:
     )
 
 
-def _cell(job: Job, common: Common, up: Up, cell: PlannedCell) -> CellRun:
+def _cell(job: Job, draft: Draft, key: LaunchKey, *, up: Up, cell: PlannedCell, common: Common) -> CellRun:
     """Measure one cell. When it fails because the stack or the GPU is gone, that is what is raised."""
+    target, streams = up.target(common.dialect, job.config), common.streams(cell)
     before = identity.server_metrics(up.base_url, headers=up.headers)
     try:
-        target, streams = up.target(common.dialect, job.config), common.streams(cell)
         result = load.run_cell(target, cell, limits=load_limits(job), expected_streams=streams)
     finally:
         up.check()
     job.directory.append_requests(up.files, result.requests)
     after = identity.server_metrics(up.base_url, headers=up.headers)
+    if key.round == 1:
+        _count_again(draft, key.side, target, result)
     return result.run.model_copy(update={"server_metrics_before": before, "server_metrics_after": after})
+
+
+def _count_again(draft: Draft, side: Side, target: load.Target, result: load.CellResult) -> None:
+    """Once per side and cell, a few answers by the server's own tokenizer, where it has one: a second opinion on N."""
+    told = {request.id: request.output_tokens or 0 for request in result.requests}
+    said = sum(told[name] for name in result.sample_texts)
+    counts = load.count_tokens(target, list(result.sample_texts.values()))
+    if counts is not None and abs(sum(counts) - said) > COUNTS_MAY_DIFFER * said:
+        draft.note(
+            f"the {side}'s tokenizer counts {sum(counts)} tokens in {len(counts)} answers of {result.run.cell}; "
+            f"the measurement counts {said}"
+        )
 
 
 def _advance(job: Job, draft: Draft, key: LaunchKey, index: int, cells: int) -> None:

@@ -69,7 +69,6 @@ def marker_of(j: Judgement) -> Marker:
 def comment(
     j: Judgement,
     *,
-    marker: Marker | None = None,
     language: Language = "en",
     place: Place | None = None,
     earlier: Sequence[EarlierRun] = (),
@@ -77,7 +76,7 @@ def comment(
 ) -> str:
     """The whole comment, at most `max_chars` characters unless marker, headline and checklist alone are longer."""
     w = wording(language)
-    core = md.paragraphs(f"{marker or marker_of(j)}\n{first_lines(j, w, place or Place())}", checklist(j, w))
+    core = md.paragraphs(f"{marker_of(j)}\n{first_lines(j, w, place or Place())}", checklist(j, w))
     return fitted(core, sections(j, w, earlier), w, lambda text: len(text) < max_chars) + "\n"
 
 

@@ -17,7 +17,6 @@ from servegate_action.report.wording import Wording
 SENTENCE = 600
 CELL = 160
 TRACE_POINTS = 40
-MOST_EARLIER = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,8 +204,5 @@ def _notes(j: Judgement, w: Wording) -> str:
 def earlier_runs(earlier: Sequence[EarlierRun], w: Wording) -> tuple[Part, ...]:
     """What was said about earlier runs, newest first as given."""
     columns = (Column(w.commit), Column(w.verdict), Column(w.run_id))
-    rows = [
-        [code(view.short(one.head)), inline(one.verdict, max_chars=20), link(one.run, one.url)]
-        for one in earlier[:MOST_EARLIER]
-    ]
+    rows = [[code(view.short(one.head)), inline(one.verdict, max_chars=20), link(one.run, one.url)] for one in earlier]
     return (Part(md.table(columns, rows) if rows else "", drop=5),)

@@ -280,11 +280,6 @@ class NvmlBackend:
             process_ids=values.get("processes"),
         )
 
-    @property
-    def lost(self) -> tuple[str, ...]:
-        """UUIDs of the devices that are gone."""
-        return tuple(device.uuid for device in self._devices if device.gone)
-
     def close(self) -> None:
         """Give back the profiling samples and NVML itself."""
         for gpm in self._gpm.values():

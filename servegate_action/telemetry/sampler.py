@@ -46,7 +46,6 @@ class Sampler:
     _child: Child
     _size: int = 0
     _grown: float = field(default_factory=time.monotonic)
-    errors: list[str] = field(default_factory=list)
     _lost: AcceleratorLost | None = None
 
     def check(self) -> None:
@@ -94,7 +93,6 @@ class Sampler:
             if event.get("event") != "error":
                 continue
             what = str(event["what"])
-            self.errors.append(what)
             seen = event["devices"]
             missing = {device.uuid for device in self.static.devices} - set(seen if isinstance(seen, list) else ())
             if missing:

@@ -40,6 +40,7 @@ class Pace:
     forgets_beyond: int = 0
     muddles: bool = False
     metrics_key: str = ""
+    tokenizer: float = 0.0
 
 
 class Stack:
@@ -75,6 +76,10 @@ class Stack:
             if self._pace.metrics_key and f"bearer {self._pace.metrics_key}" in head.lower():
                 known["/metrics"] = {"served": self._served}
             await _json(writer, known.get(path), status=200 if path in known else 404)
+            return True
+        if path == "/tokenize":
+            count = round(self._pace.tokenizer * len(str(json.loads(body)["prompt"]).split()))
+            await _json(writer, {"count": count}, status=200 if self._pace.tokenizer else 404)
             return True
         self._running += 1
         try:
@@ -169,6 +174,7 @@ def main() -> None:
     parser.add_argument("--forget-beyond", type=int, default=0, help="answer longer prompts (words) with other words")
     parser.add_argument("--muddle", action="store_true", help="answer with other words while others are answered too")
     parser.add_argument("--metrics-key", default="", help="answer /metrics to whoever brings this key (lower case)")
+    parser.add_argument("--tokenizer", type=float, default=0.0, help="offer /tokenize, which counts so many per word")
     told = parser.parse_args()
     if told.refuse:
         sys.exit("::error::unknown flag --fast ##[error]giving up")
@@ -181,6 +187,7 @@ def main() -> None:
         told.forget_beyond,
         told.muddle,
         told.metrics_key,
+        told.tokenizer,
     )
     idle = Idle(told.idle_s, told.keep, told.mib)
     asyncio.run(serve(pace, idle, host=told.host, port=told.port))

@@ -222,6 +222,14 @@ def test_another_quantization_is_not_comparable(bench: Bench) -> None:
     assert "fp8" in gate.text
 
 
+def test_a_server_whose_tokenizer_counts_otherwise_than_its_usage_is_noted(bench: Bench) -> None:
+    honest, other = stack("honest", *FAST, "--tokenizer", "1"), stack("other", *FAST, "--tokenizer", "0.5")
+    code, gate = bench.run(gate_of(honest, other, rounds={"min": 2, "max": 2, "budget_minutes": 0.01}))
+    assert code in {ExitCode.INCONCLUSIVE, ExitCode.INVALID}, gate.text
+    counted = [note for note in gate.directory.recording().notes if "tokenizer" in note]
+    assert counted == ["the candidate's tokenizer counts 16 tokens in 4 answers of chat/4; the measurement counts 32"]
+
+
 # ---------------------------------------------------------------- scale to zero
 
 

@@ -35,6 +35,7 @@ class Job:
 
     folder: Path
     fake: FakeGitHub
+    run_id: str = "100"
     log: str = ""
 
     def run(self, mode: str, event: str, payload: Mapping[str, object], **inputs: str) -> int:
@@ -42,7 +43,7 @@ class Job:
         environment = {
             "GITHUB_ACTIONS": "true",
             "GITHUB_REPOSITORY": "octo/repo",
-            "GITHUB_RUN_ID": "100",
+            "GITHUB_RUN_ID": self.run_id,
             "GITHUB_RUN_ATTEMPT": "1",
             "GITHUB_EVENT_NAME": event,
             "GITHUB_EVENT_PATH": str(self.folder / "event.json"),
@@ -89,11 +90,16 @@ class Job:
 
 @pytest.fixture
 def job(tmp_path: Path, fake: FakeGitHub) -> Job:
-    config = recordings.build(recordings.passing()).config
-    quiet = config.github.model_copy(update={"comment": "never", "status": CONTEXT})
-    fake.world.files = {BASE: {".servegate.yml": dump(config.model_copy(update={"github": quiet}))}}
+    base_says(fake, comment="never")
     fake.world.roles = {"writer": "write", "reader": "read"}
     return Job(tmp_path, fake)
+
+
+def base_says(fake: FakeGitHub, **github: str) -> None:
+    """The base commit's gate, with these words about what is published."""
+    config = recordings.build(recordings.passing()).config
+    options = config.github.model_copy(update={"status": CONTEXT, **github})
+    fake.world.files = {BASE: {".servegate.yml": dump(config.model_copy(update={"github": options}))}}
 
 
 def after(commit: str = HEAD) -> dict[str, object]:
@@ -115,6 +121,32 @@ def test_an_honest_artifact_is_judged_again_and_published(job: Job) -> None:
     assert job.run("publish", "workflow_run", after()) == ExitCode.PASS
     assert job.statuses() == [(CONTEXT, "success")]
     assert "PASS" in job.output()
+
+
+def test_the_comment_links_what_was_said_after_earlier_runs(job: Job) -> None:
+    base_says(job.fake, comment="always")
+    job.evidence()
+    for job.run_id in ("100", "102"):
+        assert job.run("publish", "workflow_run", after()) == ExitCode.PASS, job.log
+    (comment,) = job.fake.world.comments
+    assert "[100.1](<https://github.com/octo/repo/actions/runs/100/attempts/1>)" in comment.body
+
+
+def test_a_comment_without_a_verdict_says_what_happened_why_and_what_to_do(job: Job) -> None:
+    base_says(job.fake, comment="always")
+    job.evidence(change=_change(repository="mallory/repo"))
+    assert job.run("publish", "workflow_run", after()) == ExitCode.USAGE
+    (comment,) = job.fake.world.comments
+    _, _, heading, *said = [line for line in comment.body.split("\n") if line]
+    assert heading == "### ⚠️ servegate `llama-8b-chat`: no verdict"
+    assert said[0].startswith("**the artifact speaks of ")
+    assert said[1:] == [
+        "the job that measured ran the pull request's code, and may have written anything",
+        "Next: look at that job before anything else; nothing was published",
+        "The job's log says more.",
+    ]
+    (status,) = job.fake.world.statuses
+    assert (status.description or "").startswith("no verdict: the artifact speaks of ")
 
 
 def test_a_verdict_written_into_the_artifact_counts_for_nothing(job: Job) -> None:

@@ -37,13 +37,13 @@ def test_the_pull_request_of_another_run_is_found_by_its_commit(api: Api) -> Non
 
 def test_a_fork_s_pull_request_is_found_by_its_branch(fake: FakeGitHub, api: Api) -> None:
     fake.world.add_pull(8, head_repo="stranger/fork", head_ref="topic")
-    seen = pulls.resolve(run_event(sha("head8"), head_repository="stranger/fork", is_fork=True), api=api)
+    seen = pulls.resolve(run_event(sha("head8"), head_repository="stranger/fork"), api=api)
     assert seen.number == 8
 
 
 def test_a_branch_of_the_same_name_in_another_fork_is_not_it(fake: FakeGitHub, api: Api) -> None:
     fake.world.add_pull(8, head_repo="stranger/fork", head_ref="topic")
-    seen = pulls.resolve(run_event(sha("head8"), head_repository="stranger/other", is_fork=True), api=api)
+    seen = pulls.resolve(run_event(sha("head8"), head_repository="stranger/other"), api=api)
     assert (seen.number, seen.thread) == (None, Thread.NONE)
 
 
@@ -85,5 +85,5 @@ def test_a_pull_request_event_is_not_asked_about(fake: FakeGitHub, api: Api) -> 
 def test_a_commit_that_only_the_fork_has_is_no_error(fake: FakeGitHub, api: Api) -> None:
     fake.fail(method="GET", path="/commits/.*/pulls", status=422, message="No commit found for SHA", times=None)
     fake.world.add_pull(8, head_repo="stranger/fork", head_ref="topic")
-    seen = pulls.resolve(run_event(sha("head8"), head_repository="stranger/fork", is_fork=True), api=api)
+    seen = pulls.resolve(run_event(sha("head8"), head_repository="stranger/fork"), api=api)
     assert seen.number == 8

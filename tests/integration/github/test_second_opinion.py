@@ -21,7 +21,7 @@ import pytest
 from servegate_action.errors import CannotMeasure, ExitCode
 from servegate_action.github import checkrun, policy, publish, pulls, status
 from servegate_action.github.api import Answer, Api, Refusal, Refused, Server
-from servegate_action.github.checkrun import Annotation, Conclusion
+from servegate_action.github.checkrun import Conclusion
 from servegate_action.github.publish import Finished, Options
 from tests.integration.github.conftest import finished, place_at
 from tests.support.fake_github import sha
@@ -165,8 +165,7 @@ def test_statuses_fit(opinion: Api) -> None:
 
 def test_check_runs_fit(opinion: Api) -> None:
     run = checkrun.start(opinion, sha=sha("x"), name="servegate/x", details_url="https://github.com/x")
-    notes = tuple(Annotation(".servegate.yml", n + 1, "warning", "edited") for n in range(60))
-    checkrun.finish(opinion, run_id=run.id, conclusion=Conclusion(True, "PASS", "# PASS", notes))
+    checkrun.finish(opinion, run_id=run.id, conclusion=Conclusion(True, "PASS", "# PASS"))
     checkrun.find(opinion, sha=sha("x"), name="servegate/x", details_url="https://github.com/x")
 
 

@@ -10,10 +10,17 @@ import numpy as np
 import pytest
 
 from servegate_action.analysis import calibration
-from servegate_action.analysis.calibration import Calibration, MetricNoise, Runner, calibrate, warnings
+from servegate_action.analysis.calibration import (
+    Calibration,
+    MetricNoise,
+    Runner,
+    calibrate,
+    suggested_limits,
+    warnings,
+)
 from servegate_action.analysis.judgement import Direction, MetricKey
 from servegate_action.analysis.series import MetricSeries
-from servegate_action.config.limits import Limit, MetricName
+from servegate_action.config.limits import CellLimits, Limit, Limits, MetricName
 from servegate_action.records import Absent
 
 LOOKS = (4, 6, 8)
@@ -173,16 +180,20 @@ def test_points_are_warned_of_in_points() -> None:
     assert first.startswith("GPU utilization: limit 1 points is below this runner's floor ")
 
 
-@pytest.mark.parametrize("changed", [{"hostname": "gpu-2"}, {"accelerator": "1x NVIDIA H100"}])
-def test_a_calibration_of_another_machine_is_not_used(changed: dict[str, str]) -> None:
+def test_a_calibration_of_another_accelerator_is_not_used() -> None:
     tight = [(MetricKey(metric=TTFT, cell="cell/1"), Limit(value=0.001))]
-    (only,) = warnings(made(cells(sd=0.02)), tight, runner=RUNNER.model_copy(update=changed), looks=LOOKS)
-    assert only.startswith("the calibration of 2026-11-30 is not used: the ")
+    other = RUNNER.model_copy(update={"accelerator": "1x NVIDIA H100"})
+    (only,) = warnings(made(cells(sd=0.02)), tight, runner=other, looks=LOOKS)
+    assert only == ("the calibration of 2026-11-30 is not used: the accelerator was 1x NVIDIA L4, is 1x NVIDIA H100")
 
 
 @pytest.mark.parametrize(
     ("changed", "why"),
-    [({"driver": "590.1"}, "the driver was 580.95, is 590.1"), ({"workload_sha256": "bb"}, "another workload")],
+    [
+        ({"driver": "590.1"}, "the driver was 580.95, is 590.1"),
+        ({"workload_sha256": "bb"}, "another workload"),
+        ({"hostname": "3f9a1c"}, "the host was gpu-1, is 3f9a1c"),  # as in a container of the same machine
+    ],
 )
 def test_a_calibration_under_other_circumstances_is_used_with_a_word_of_doubt(
     changed: dict[str, str], why: str
@@ -192,6 +203,19 @@ def test_a_calibration_under_other_circumstances_is_used_with_a_word_of_doubt(
     assert "may be out of date" in doubt
     assert why in doubt
     assert first.startswith("p95 TTFT cell/1")
+
+
+def test_suggestions_stand_where_the_configuration_has_its_limits() -> None:
+    noisy, noisier = aa("long/4", sd=0.02, seed=1), aa("chat/1", sd=0.02, seed=2, limit=Limit(value=0.3))
+    quiet, shown = aa(None, sd=0.0001), replace(aa(None, sd=0.02), gated=False)
+    found = made([noisy, noisier, quiet])
+    declared = Limits(default=Limit(value=0.04), failed_share=0.01)
+    suggested = suggested_limits(found, declared)
+    by_cell = by_key(found)
+    assert suggested.cells.ttft_p95 == by_cell["ttft_p95 long/4"].suggested
+    assert suggested == declared.model_copy(update={"cells": CellLimits(ttft_p95=suggested.cells.ttft_p95)})
+    assert suggested_limits(made([shown]), declared) == declared
+    assert calibration.table(made([shown]))[1][-1] == "not gated"
 
 
 def test_the_table_has_a_row_per_metric() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from servegate_action.errors import UsageError
-from servegate_action.github.inputs import NAMES, Inputs, RunId, in_actions, read_environment, read_inputs
+from servegate_action.github.inputs import NAMES, Inputs, RunId, read_environment, read_inputs
 
 JOB = {
     "GITHUB_ACTIONS": "true",
@@ -73,17 +73,13 @@ def test_the_output_is_told_relative_to_the_workspace(folder: str, seen: str) ->
 
 
 def test_the_environment_of_a_job() -> None:
-    seen = read_environment(
-        JOB | {"STATE_sha": "abc", "GITHUB_RETENTION_DAYS": "90", "RUNNER_ENVIRONMENT": "github-hosted"}
-    )
+    seen = read_environment(JOB | {"STATE_sha": "abc", "GITHUB_RETENTION_DAYS": "90"})
     assert seen.run == RunId(1234, 2)
     assert str(seen.run) == "1234.2"
     assert seen.run_url == "https://github.com/octo/repo/actions/runs/1234/attempts/2"
     assert seen.state == {"sha": "abc"}
-    assert (seen.retention_days, seen.self_hosted) == (90, False)
+    assert seen.retention_days == 90
     assert seen.event_path is None
-    assert in_actions(JOB)
-    assert not in_actions({})
 
 
 def test_runs_are_ordered_by_id_and_then_by_attempt() -> None:

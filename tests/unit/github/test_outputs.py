@@ -96,10 +96,9 @@ def test_foreign_text_commands_nothing(text: str) -> None:
         assert commands(shown) == []
     stream = io.StringIO()
     log = JobLog(stream, commands=True)
-    log.foreign(text, title=text)
     log.line(text)
     log.warning(text, text)
-    assert [name for name, _ in commands(stream.getvalue())] == ["group", "warning"]
+    assert [name for name, _ in commands(stream.getvalue())] == ["warning"]
 
 
 def test_the_injections_are_real() -> None:
@@ -130,13 +129,6 @@ def test_plain_words_stay_as_they_are() -> None:
     assert guard(text) == text
 
 
-def test_a_foreign_block_cannot_end_its_own_quarantine() -> None:
-    stream = io.StringIO()
-    JobLog(stream, commands=True, token=lambda: "secret-token").foreign("::guess::\n::error::owned", title="log")
-    assert [name for name, _ in commands(stream.getvalue())] == ["group"]
-    assert stream.getvalue().count("secret-token") == 2
-
-
 def test_each_line_of_a_secret_is_masked() -> None:
     stream = io.StringIO()
     JobLog(stream, commands=True).mask("line one\nline two 50%\n")
@@ -149,7 +141,7 @@ def test_outside_of_a_job_nothing_looks_like_a_command() -> None:
     stream = io.StringIO()
     job = JobLog(stream, commands=False)
     job.mask("secret")
-    job.foreign("x", title="log")
+    job.line("x")
     job.error("t", "m")
     assert "::" not in stream.getvalue()
     assert "secret" not in stream.getvalue()

@@ -142,13 +142,6 @@ def test_nothing_ends_the_marker_early(gate: str) -> None:
     assert "=  " not in line
 
 
-def test_a_marker_can_be_given() -> None:
-    marker = Marker(gate="g", head="abc", run="9.2", verdict="REJECT")
-    assert comment(judgements.passed(), marker=marker).startswith(
-        "<!-- servegate:v1 gate=g head=abc run=9.2 verdict=reject -->\n###"
-    )
-
-
 # ---------------------------------------------------------------- what is in the sections
 
 
