@@ -13,6 +13,7 @@ import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from string import Template
 from typing import get_args
 
 import pytest
@@ -20,6 +21,7 @@ from markdown_it import MarkdownIt
 from ruamel.yaml import YAML
 
 import servegate_action
+from servegate_action.config import starter
 from servegate_action.github import inputs
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -264,6 +266,32 @@ def test_commands_in_documents_exist_with_the_options_shown() -> None:
         if not known or not command.options <= known:
             wrong.append(f"{command.place}: servegate {' '.join(command.words)} {sorted(command.options - known)}")
     assert not wrong
+
+
+def gates() -> Iterator[tuple[str, str]]:
+    """Every gate that we ship or show: the starter, the demo's, and those in documents."""
+    yield "starter", starter.GATE
+    demo = read("servegate_action/demo/config.yml")
+    yield "demo", Template(demo).substitute(dict.fromkeys(Template(demo).get_identifiers(), "x"))
+    for block in blocks("yaml", "yml"):
+        if re.search(r"^version: 1$", block.text, re.MULTILINE):
+            yield f"{block.document.stem}-{block.line}", block.text
+
+
+def test_every_gate_that_is_shipped_or_shown_fits_the_published_schema(tmp_path: Path) -> None:
+    """As an editor reads it: `servegate config schema` beside the file. The last one shows that the schema can refuse."""
+    door = [sys.executable, "-m", "servegate_action", "config", "schema"]
+    schema = tmp_path / "schema.json"
+    schema.write_bytes(subprocess.run(door, capture_output=True, check=True).stdout)
+    files = {name: tmp_path / f"{name}.yml" for name, _ in gates()}
+    for name, text in gates():
+        files[name].write_text(text, encoding="utf-8")
+    assert len(files) >= 3
+    lint(BIN / "check-jsonschema", "--schemafile", schema, *files.values())
+    wrong = tmp_path / "wrong.yml"
+    wrong.write_text(starter.GATE.replace("concurrency: 16", "concurrency: 0"), encoding="utf-8")
+    with pytest.raises(AssertionError, match=r"wrong\.yml"):
+        lint(BIN / "check-jsonschema", "--schemafile", schema, wrong)
 
 
 def test_scripts_named_in_documents_exist() -> None:

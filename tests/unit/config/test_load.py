@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 
@@ -188,13 +187,6 @@ def test_a_huge_file_is_refused_unread() -> None:
 
 def test_problems_of_the_text_and_of_the_values_do_not_mix() -> None:
     assert read_tree("a: 1\na: 2\n", file="f").problems
-
-
-def test_the_schema_describes_the_file_as_it_is_written(tmp_path: Path) -> None:
-    schema = json.dumps(Config.model_json_schema())
-    assert "keep_warm" in schema
-    assert "uniform|lognormal" in schema
-    assert "%|pp" in schema
 
 
 def test_the_reference_names_every_key() -> None:
