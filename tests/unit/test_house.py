@@ -88,16 +88,15 @@ def test_the_release_workflow_finds_the_version_and_the_line_of_action_yml_that_
     assert read("action.yml").splitlines().count("  image: Dockerfile") == 1
 
 
-def test_documents_that_name_a_release_name_this_one() -> None:
+def test_workflows_that_name_a_release_name_this_one() -> None:
     named = {
-        (path.name, version)
-        for path in documents()
-        if path.name != "CHANGELOG.md"
-        for version in re.findall(
-            r"servegate/servegate@[0-9a-f]{40} # v(\d+\.\d+\.\d+)", path.read_text(encoding="utf-8")
-        )
+        (name, release)
+        for name, text in workflow_texts()
+        for release in re.findall(r"uses: servegate/servegate@(.*)$", text, re.MULTILINE)
     }
-    assert {version for _, version in named} <= {servegate_action.__version__}, named
+    assert {"starter.yml", "simple.yml"} <= {name for name, _ in named}
+    assert any(name.startswith("README-") for name, _ in named)
+    assert {release for _, release in named} == {f"<commit-of-the-release> # v{servegate_action.__version__}"}, named
 
 
 # ---------------------------------------------------------------- the action
@@ -160,9 +159,10 @@ def test_the_entry_points_are_in_the_image_and_are_not_shell() -> None:
 
 
 def workflow_texts() -> Iterator[tuple[str, str]]:
-    """The repository's own workflows, and every workflow shown in a document."""
+    """The repository's own workflows, the one that `servegate config init` writes, and every one shown in a document."""
     for path in sorted([*ROOT.glob(".github/workflows/*.yml"), *ROOT.glob("docs/**/*.yml")]):
         yield path.name, path.read_text(encoding="utf-8")
+    yield "starter.yml", starter.WORKFLOW
     for block in blocks("yaml", "yml"):
         if re.search(r"^on:", block.text, re.MULTILINE) and re.search(r"^jobs:", block.text, re.MULTILINE):
             yield f"{block.document.stem}-{block.line}.yml", block.text
