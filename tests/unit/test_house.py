@@ -300,6 +300,39 @@ def test_scripts_named_in_documents_exist() -> None:
             assert (ROOT / "scripts" / name).is_file(), (document.name, name)
 
 
+def recipe(name: str) -> str:
+    section = re.search(rf"^## Recipe: {name}\n(.*?)^## ", read("CONTRIBUTING.md"), re.MULTILINE | re.DOTALL)
+    assert section, f"CONTRIBUTING.md has no recipe '{name}'"
+    return section[1]
+
+
+@pytest.mark.parametrize(
+    ("name", "known_by", "one_of_them"),
+    [
+        ("add a metric", r"\bMetricName\.[A-Z]|class MetricName\(", "analysis/compared.py"),
+        ("add an engine", r"\bEngine\.VLLM|\"vllm:|class Engine\(StrEnum", "analysis/server_view.py"),
+    ],
+)
+def test_a_recipe_names_every_module_that_must_learn_of_it(name: str, known_by: str, one_of_them: str) -> None:
+    modules = {
+        path.relative_to(PACKAGE).as_posix()
+        for path in PACKAGE.rglob("*.py")
+        if re.search(known_by, path.read_text(encoding="utf-8"))
+    }
+    assert one_of_them in modules
+    assert {module for module in modules if f"`{module}`" not in recipe(name)} == set()
+
+
+def test_modules_named_in_documents_exist() -> None:
+    missing = [
+        f"{document.name}: {name}"
+        for document in documents()
+        for name in re.findall(r"`((?:\w+/)+\w+\.py)`", document.read_text(encoding="utf-8"))
+        if not any((place / name).is_file() for place in (ROOT, PACKAGE, ROOT / "tests"))
+    ]
+    assert not missing
+
+
 # ---------------------------------------------------------------- requirements
 
 
