@@ -81,7 +81,9 @@ class Cell(Model):
     rate_per_second: Positive | None = Field(default=None, description="mean arrivals per second (open loop, Poisson)")
     weight: Positive = Field(default=1.0, description="share of the traffic, split evenly over the concurrencies")
     requests: PositiveInt = Field(default=200, description="measured requests per operating point and launch")
-    warmup_requests: PositiveInt | None = Field(default=None, description="default: twice the concurrency, at least 2")
+    warmup_requests: PositiveInt | None = Field(
+        default=None, description="default: twice the concurrency; 8 in open loop"
+    )
     shared_prefix_tokens: int = Field(default=0, ge=0, description="tokens that all prompts of the cell begin with")
 
     @model_validator(mode="after")

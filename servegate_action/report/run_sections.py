@@ -22,7 +22,7 @@ MOST_EARLIER = 20
 
 @dataclass(frozen=True, slots=True)
 class EarlierRun:
-    """What an earlier head of the same change was told."""
+    """What an earlier run told of the same change, of this head or of one before it."""
 
     head: str
     verdict: str
