@@ -343,7 +343,10 @@ def init(world: World, *, force: bool) -> int:
         except OSError as error:
             raise UsageError(f"cannot write {name}: {error.strerror}") from error
         world.out.print(f"wrote {name}")
-    world.out.print("next: describe your model, stacks and workload in .servegate.yml, then `servegate config check`")
+    world.out.print(
+        "next: describe your model, stacks and workload in .servegate.yml, put the commit of the release that you use in place "
+        f"of <commit-of-the-release> in {starter.WORKFLOW_FILE}, then `servegate config check`"
+    )
     return ExitCode.PASS
 
 

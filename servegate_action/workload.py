@@ -39,7 +39,7 @@ LEAST_TOKENS_PER_WORD = 0.1
 class PlannedRequest:
     """One request as planned. `id` is unique in the workload. `due_ns` counts from the start of the cell in open loop; None in closed loop.
 
-    `prefix` is the part of the prompt that may hit a prefix cache on purpose; `body` is this request's own.
+    `prefix` is the part of the prompt that may hit a prefix cache on purpose; `prompt` is this request's own text after it.
     """
 
     id: str

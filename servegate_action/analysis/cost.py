@@ -218,16 +218,16 @@ def _board_kwh_per_month(operation: Operation, use: Use) -> MaybeFloat:
 
 
 def _power_items(board_kwh: MaybeFloat, prices: Prices) -> list[tuple[str, float]] | Absent:
-    """Power as the chip drew it, and the penalty: what the way from the grid to the chip costs beyond it."""
+    """Power as the server drew it, and the penalty: what the way from the grid to the server costs beyond it."""
     price = prices.electricity_usd_per_kwh
     if price is None:
         return []
     if isinstance(board_kwh, Absent):
         return Absent(absent=f"electricity has a price, but the power drawn is not known: {board_kwh.absent}")
-    chip = board_kwh * prices.board_to_server
-    items = [("power", chip * price)]
+    server_kwh = board_kwh * prices.board_to_server
+    items = [("power", server_kwh * price)]
     if prices.efficiency < 1.0:
-        items.append(("power penalty", chip * (1.0 / prices.efficiency - 1.0) * price))
+        items.append(("power penalty", server_kwh * (1.0 / prices.efficiency - 1.0) * price))
     return items
 
 

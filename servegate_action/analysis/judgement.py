@@ -103,9 +103,7 @@ class MetricVerdict(Record):
 class HardCheck(Record):
     """A yes-or-no check beside the statistical tests."""
 
-    name: str = Field(
-        description="failed_share, slo_ttft_p95, requests, identity_model, load_equal, client, telemetry …"
-    )
+    name: str = Field(description="failed_share, slo_ttft_p95, identity_model, load_equal, client, telemetry …")
     kind: Literal["reject", "invalid", "inconclusive"] = Field(description="what a failure makes of the gate")
     ok: bool
     cell: str | None = None
@@ -240,7 +238,7 @@ class LaunchSummary(Record):
 
 
 class TraceSeries(Record):
-    """Output tok/s over time of one launch and cell, one-second bins from the cell's start; thinned for charts."""
+    """Output tok/s over time of one launch and cell, one-second bins from the cell's start."""
 
     round: int
     side: Side
@@ -286,7 +284,7 @@ class Judgement(Record):
     rounds_used: int
     rounds_planned: int
     looks: tuple[int, ...]
-    level: float = Field(description="a at each look")
+    level: float = Field(description="a of the last look that was reached; of the first, before it")
     requests_replayed: int
     distinct_metrics: int = Field(description="m of Holm's correction")
     noise: float | Absent = Field(description="median SD of the per-round log-ratio over gated metrics")

@@ -19,9 +19,6 @@ from servegate_action.analysis.rounds import Evidence
 from servegate_action.config.models import Config
 from servegate_action.records import Absent, Recording, Side
 
-# A p95 lies on a failed request once this share has failed, whatever share the configuration allows.
-TAIL_SHARE = 0.05
-
 
 def failed_share_checks(config: Config, recording: Recording, evidence: Evidence) -> list[HardCheck]:
     """Failed over attempted requests of each cell and side, over all rounds that count.
@@ -40,7 +37,7 @@ def failed_share_checks(config: Config, recording: Recording, evidence: Evidence
 def _failed_in(config: Config, cell: str, side: Side, measures: Sequence[CellMeasures]) -> HardCheck:
     attempted = sum(one.attempted + one.warmup for one in measures)
     failed = sum(one.failed + one.warmup_failed for one in measures)
-    allowed = min(config.limits.failed_share, TAIL_SHARE)
+    allowed = config.limits.failed_share
     ok = failed <= allowed * attempted
     reasons: Counter[str] = Counter()
     for one in measures:

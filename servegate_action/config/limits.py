@@ -9,7 +9,7 @@ import re
 from enum import StrEnum
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, WithJsonSchema, model_serializer, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, model_serializer, model_validator
 
 from servegate_action.config.base import Model, Positive
 
@@ -25,13 +25,17 @@ class Rounds(Model):
     def _ordered(self) -> Rounds:
         if self.min > self.max:
             raise ValueError(f"min {self.min} is above max {self.max}")
+        if not self.looks:
+            raise ValueError(
+                f"no even number lies between min {self.min} and max {self.max}, and looks happen after even rounds only: "
+                f"write {self.min + 1}"
+            )
         return self
 
     @property
     def looks(self) -> tuple[int, ...]:
-        """The even round counts from `min` (rounded up) to `max` (rounded down, but never below the first look)."""
-        first = self.min + self.min % 2
-        return tuple(range(first, max(first, self.max - self.max % 2) + 1, 2))
+        """The even round counts from `min` to `max`."""
+        return tuple(range(self.min + self.min % 2, self.max + 1, 2))
 
 
 class Limit(Model):
@@ -109,8 +113,24 @@ def _parse_share(value: object) -> object:
     return value
 
 
-_SHARE_SCHEMA = {"anyOf": [{"type": "number", "minimum": 0, "maximum": 1}, {"type": "string", "pattern": "^[0-9.]+%$"}]}
-Share = Annotated[float, Field(ge=0, lt=1), BeforeValidator(_parse_share), WithJsonSchema(_SHARE_SCHEMA)]
+TAIL_SHARE = 0.05
+"""What lies beyond a p95. Once more than this share of requests fails, the p95 itself is a failed request."""
+
+
+def _below_the_tail(share: float) -> float:
+    if share > TAIL_SHARE:
+        raise ValueError(
+            f"{share:g} is more than {TAIL_SHARE:.0%}: from there on a p95 lies on a failed request, whatever is allowed"
+        )
+    return share
+
+
+_SHARE_SCHEMA = {
+    "anyOf": [{"type": "number", "minimum": 0, "maximum": TAIL_SHARE}, {"type": "string", "pattern": "^[0-9.]+%$"}]
+}
+Share = Annotated[
+    float, Field(ge=0), AfterValidator(_below_the_tail), BeforeValidator(_parse_share), WithJsonSchema(_SHARE_SCHEMA)
+]
 
 
 class CellLimits(Model):
@@ -137,7 +157,7 @@ class Limits(Model):
     gpu_utilization: Margin | None = Field(default=None, description="in percentage points, e.g. 2pp")
     cost_per_1m_output_tokens: Margin | None = None
     cells: CellLimits = CellLimits()
-    failed_share: Share = Field(default=0.0, description="largest share of failed requests, per cell")
+    failed_share: Share = Field(default=0.0, description="largest share of failed requests, per cell: 5% at most")
     advisory: tuple[MetricName, ...] = Field(default=(), description="measured and shown, never gated")
 
     @model_validator(mode="after")

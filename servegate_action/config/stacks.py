@@ -90,9 +90,7 @@ class Stack(Model):
     container: ContainerStack | None = None
     endpoint: EndpointStack | None = None
     engine: Engine = Engine.AUTO
-    served_model: str | None = Field(
-        default=None, description="model name in requests; default: model.name or /v1/models"
-    )
+    served_model: str | None = Field(default=None, description="model name in requests; default: model.name")
     env: tuple[EnvEntry, ...] = Field(default=(), description="NAME (passed on, masked) or NAME=value")
     gpu_count: PositiveInt = Field(default=1, description="accelerators that this stack holds")
     gpu_uuids: tuple[str, ...] = Field(default=(), description="their UUIDs; default: all that are visible")

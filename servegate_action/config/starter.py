@@ -1,9 +1,12 @@
 """The two files that `servegate config init` writes: a commented starter gate and a workflow that runs it.
 
-Both are plain text with few holes; a test loads the one and lints the other, so that a new user begins with files that work.
+Both are plain text with few holes; a test loads the one and lints the other, so that a new user begins with files that
+work. A release cannot know its own commit, so that the workflow leaves that hole open and names the version beside it.
 """
 
 from __future__ import annotations
+
+from servegate_action import __version__
 
 GATE_FILE = ".servegate.yml"
 WORKFLOW_FILE = ".github/workflows/servegate.yml"
@@ -52,13 +55,13 @@ limits: {}                                  # defaults: tok/s and cost 2%, p95 T
 #   idle: {baseline: keep_warm, candidate: keep_warm}
 """
 
-WORKFLOW = """\
+WORKFLOW = f"""\
 name: servegate
 on:
   pull_request:
   merge_group:
   workflow_dispatch:
-permissions: {}
+permissions: {{}}
 concurrency:
   group: servegate-gpu-pool                 # one measurement at a time on this GPU pool, none is cancelled
   cancel-in-progress: false
@@ -76,7 +79,7 @@ jobs:
       - uses: actions/checkout@3d3c42e5aac5ba805825da76410c181273ba90b1 # v7.0.1
         with:
           persist-credentials: false
-      - uses: servegate/servegate@v0.1.0    # pin it to the release's commit, as the others are
+      - uses: servegate/servegate@<commit-of-the-release> # v{__version__}
         with:
           config: .servegate.yml
       - if: always()

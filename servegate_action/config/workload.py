@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, WithJsonSchema, field_validator, model_validator
+from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
 from servegate_action.config.base import Model, Name, Positive, PositiveInt
 
@@ -59,25 +59,32 @@ Length = Annotated[PositiveInt | Uniform | Lognormal, BeforeValidator(_parse_len
 LENGTH_ALLOWED = 'a whole number above 0, "uniform(a, b)", "lognormal(mean, sigma)"'
 
 
+def _one_or_many(value: object) -> object:
+    """One number in flight needs no list."""
+    if isinstance(value, list):
+        return tuple(value)
+    return (value,) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+_STREAMS_SCHEMA = {"type": "integer", "exclusiveMinimum": 0}
+_CONCURRENCY_SCHEMA = {"anyOf": [_STREAMS_SCHEMA, {"type": "array", "items": _STREAMS_SCHEMA}]}
+Concurrency = Annotated[tuple[PositiveInt, ...], BeforeValidator(_one_or_many), WithJsonSchema(_CONCURRENCY_SCHEMA)]
+
+
 class Cell(Model):
     """One kind of request; a list of concurrencies makes one operating point of each."""
 
     name: Name
     prompt_tokens: Length = Field(description="a number, `uniform(a, b)` or `lognormal(mean, sigma)`")
     output_tokens: Length = Field(description="a number, `uniform(a, b)` or `lognormal(mean, sigma)`")
-    concurrency: tuple[PositiveInt, ...] = Field(default=(), description="requests in flight (closed loop)")
+    concurrency: Concurrency = Field(default=(), description="requests in flight (closed loop): one number, or a list")
     rate_per_second: Positive | None = Field(default=None, description="mean arrivals per second (open loop, Poisson)")
     weight: Positive = Field(default=1.0, description="share of the traffic, split evenly over the concurrencies")
     requests: PositiveInt = Field(default=200, description="measured requests per operating point and launch")
-    warmup_requests: PositiveInt | None = Field(default=None, description="default: twice the concurrency, at least 2")
+    warmup_requests: PositiveInt | None = Field(
+        default=None, description="default: twice the concurrency; 8 in open loop"
+    )
     shared_prefix_tokens: int = Field(default=0, ge=0, description="tokens that all prompts of the cell begin with")
-
-    @field_validator("concurrency", mode="before")
-    @classmethod
-    def _one_or_many(cls, value: object) -> object:
-        if isinstance(value, list):
-            return tuple(value)
-        return (value,) if isinstance(value, int) and not isinstance(value, bool) else value
 
     @model_validator(mode="after")
     def _loop(self) -> Cell:

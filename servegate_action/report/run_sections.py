@@ -21,7 +21,7 @@ TRACE_POINTS = 40
 
 @dataclass(frozen=True, slots=True)
 class EarlierRun:
-    """What an earlier head of the same change was told."""
+    """What an earlier run told of the same change, of this head or of one before it."""
 
     head: str
     verdict: str

@@ -117,7 +117,8 @@ def test_publishing_has_no_json(terminal: Terminal) -> None:
 def test_init_writes_a_configuration_that_check_accepts(terminal: Terminal) -> None:
     assert terminal.run("config", "init") == ExitCode.PASS
     assert (terminal.folder / GATE_FILE).read_text() == GATE
-    assert (terminal.folder / WORKFLOW_FILE).exists()
+    assert "<commit-of-the-release>" in (terminal.folder / WORKFLOW_FILE).read_text()
+    assert "in place of <commit-of-the-release>" in " ".join(terminal.out.getvalue().split())
     assert terminal.run("config", "check") == ExitCode.PASS
     assert "gate 'my-model' is well-formed" in terminal.out.getvalue()
 

@@ -13,6 +13,7 @@ import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from string import Template
 from typing import get_args
 
 import pytest
@@ -20,6 +21,7 @@ from markdown_it import MarkdownIt
 from ruamel.yaml import YAML
 
 import servegate_action
+from servegate_action.config import starter
 from servegate_action.github import inputs
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -86,16 +88,15 @@ def test_the_release_workflow_finds_the_version_and_the_line_of_action_yml_that_
     assert read("action.yml").splitlines().count("  image: Dockerfile") == 1
 
 
-def test_documents_that_name_a_release_name_this_one() -> None:
+def test_workflows_that_name_a_release_name_this_one() -> None:
     named = {
-        (path.name, version)
-        for path in documents()
-        if path.name != "CHANGELOG.md"
-        for version in re.findall(
-            r"servegate/servegate@[0-9a-f]{40} # v(\d+\.\d+\.\d+)", path.read_text(encoding="utf-8")
-        )
+        (name, release)
+        for name, text in workflow_texts()
+        for release in re.findall(r"uses: servegate/servegate@(.*)$", text, re.MULTILINE)
     }
-    assert {version for _, version in named} <= {servegate_action.__version__}, named
+    assert {"starter.yml", "simple.yml"} <= {name for name, _ in named}
+    assert any(name.startswith("README-") for name, _ in named)
+    assert {release for _, release in named} == {f"<commit-of-the-release> # v{servegate_action.__version__}"}, named
 
 
 # ---------------------------------------------------------------- the action
@@ -158,9 +159,10 @@ def test_the_entry_points_are_in_the_image_and_are_not_shell() -> None:
 
 
 def workflow_texts() -> Iterator[tuple[str, str]]:
-    """The repository's own workflows, and every workflow shown in a document."""
+    """The repository's own workflows, the one that `servegate config init` writes, and every one shown in a document."""
     for path in sorted([*ROOT.glob(".github/workflows/*.yml"), *ROOT.glob("docs/**/*.yml")]):
         yield path.name, path.read_text(encoding="utf-8")
+    yield "starter.yml", starter.WORKFLOW
     for block in blocks("yaml", "yml"):
         if re.search(r"^on:", block.text, re.MULTILINE) and re.search(r"^jobs:", block.text, re.MULTILINE):
             yield f"{block.document.stem}-{block.line}.yml", block.text
@@ -266,10 +268,69 @@ def test_commands_in_documents_exist_with_the_options_shown() -> None:
     assert not wrong
 
 
+def gates() -> Iterator[tuple[str, str]]:
+    """Every gate that we ship or show: the starter, the demo's, and those in documents."""
+    yield "starter", starter.GATE
+    demo = read("servegate_action/demo/config.yml")
+    yield "demo", Template(demo).substitute(dict.fromkeys(Template(demo).get_identifiers(), "x"))
+    for block in blocks("yaml", "yml"):
+        if re.search(r"^version: 1$", block.text, re.MULTILINE):
+            yield f"{block.document.stem}-{block.line}", block.text
+
+
+def test_every_gate_that_is_shipped_or_shown_fits_the_published_schema(tmp_path: Path) -> None:
+    """As an editor reads it: `servegate config schema` beside the file. The last one shows that the schema can refuse."""
+    door = [sys.executable, "-m", "servegate_action", "config", "schema"]
+    schema = tmp_path / "schema.json"
+    schema.write_bytes(subprocess.run(door, capture_output=True, check=True).stdout)
+    files = {name: tmp_path / f"{name}.yml" for name, _ in gates()}
+    for name, text in gates():
+        files[name].write_text(text, encoding="utf-8")
+    assert len(files) >= 3
+    lint(BIN / "check-jsonschema", "--schemafile", schema, *files.values())
+    wrong = tmp_path / "wrong.yml"
+    wrong.write_text(starter.GATE.replace("concurrency: 16", "concurrency: 0"), encoding="utf-8")
+    with pytest.raises(AssertionError, match=r"wrong\.yml"):
+        lint(BIN / "check-jsonschema", "--schemafile", schema, wrong)
+
+
 def test_scripts_named_in_documents_exist() -> None:
     for document in documents():
         for name in re.findall(r"\bscripts/([a-z]+)", document.read_text(encoding="utf-8")):
             assert (ROOT / "scripts" / name).is_file(), (document.name, name)
+
+
+def recipe(name: str) -> str:
+    section = re.search(rf"^## Recipe: {name}\n(.*?)^## ", read("CONTRIBUTING.md"), re.MULTILINE | re.DOTALL)
+    assert section, f"CONTRIBUTING.md has no recipe '{name}'"
+    return section[1]
+
+
+@pytest.mark.parametrize(
+    ("name", "known_by", "one_of_them"),
+    [
+        ("add a metric", r"\bMetricName\.[A-Z]|class MetricName\(", "analysis/compared.py"),
+        ("add an engine", r"\bEngine\.VLLM|\"vllm:|class Engine\(StrEnum", "analysis/server_view.py"),
+    ],
+)
+def test_a_recipe_names_every_module_that_must_learn_of_it(name: str, known_by: str, one_of_them: str) -> None:
+    modules = {
+        path.relative_to(PACKAGE).as_posix()
+        for path in PACKAGE.rglob("*.py")
+        if re.search(known_by, path.read_text(encoding="utf-8"))
+    }
+    assert one_of_them in modules
+    assert {module for module in modules if f"`{module}`" not in recipe(name)} == set()
+
+
+def test_modules_named_in_documents_exist() -> None:
+    missing = [
+        f"{document.name}: {name}"
+        for document in documents()
+        for name in re.findall(r"`((?:\w+/)+\w+\.py)`", document.read_text(encoding="utf-8"))
+        if not any((place / name).is_file() for place in (ROOT, PACKAGE, ROOT / "tests"))
+    ]
+    assert not missing
 
 
 # ---------------------------------------------------------------- requirements

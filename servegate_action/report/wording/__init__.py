@@ -69,10 +69,8 @@ class Wording:
     # first lines
     title: str
     page_title: str
-    interval: str
     interval_rounds: str
     limit_allowed: str
-    undecided: str
     all_within: str
     tightest: str
     and_more: str

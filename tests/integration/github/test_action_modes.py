@@ -168,7 +168,7 @@ def test_an_artifact_cannot_choose_which_status_it_turns_green(job: Job) -> None
 
 
 def _loose(config: Config) -> Config:
-    return config.model_copy(update={"limits": config.limits.model_copy(update={"failed_share": 0.5})})
+    return config.model_copy(update={"limits": config.limits.model_copy(update={"failed_share": 0.05})})
 
 
 def _other_gate(config: Config) -> Config:

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from servegate_action.analysis import cells, client_trouble, compared, cost, line_item, promises, validity
+from servegate_action.analysis import cells, client_trouble, compared, cost, line_item, validity
 from servegate_action.analysis.cost import Operation, Power, Prices, Use, bill, busy_only
 from servegate_action.analysis.judgement import SideCost
 from servegate_action.analysis.traffic import Lifecycle, poisson_form
+from servegate_action.config import limits
 from servegate_action.config.limits import MetricName
 
 DOCS = Path(__file__).parents[3] / "docs"
@@ -97,7 +98,7 @@ def test_the_constants_of_the_cost_document_are_those_of_the_code(text: str, val
         ),
         ("more than 90 % of its cores used", client_trouble.CPU_SHARE == 0.9),
         ("stepped by more than 1 ms", client_trouble.CLOCK_DRIFT_NS == 1e6),
-        ("never more than 5 %: of the candidate", promises.TAIL_SHARE == 0.05),
+        ("`limits.failed_share`, which is 5 % at most", limits.TAIL_SHARE == 0.05),
         ("means, plus 5 %", validity.CACHED_SLACK_SHARE == 0.05),
     ],
 )

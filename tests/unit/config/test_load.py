@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 
 import pytest
 
-from servegate_action.config.limits import Limits, MetricName
+from servegate_action.config.limits import Limits, MetricName, Rounds
 from servegate_action.config.load import dump, load, read_tree
 from servegate_action.config.models import Config
 from servegate_action.config.starter import GATE
@@ -68,6 +67,17 @@ def test_what_is_dumped_reads_back_equal() -> None:
 
 def test_the_starter_is_well_formed() -> None:
     assert load(GATE, file="starter").rounds.looks == (4, 6, 8)
+
+
+@pytest.mark.parametrize(
+    ("least", "most", "looks"), [(4, 8, (4, 6, 8)), (3, 8, (4, 6, 8)), (4, 9, (4, 6, 8)), (3, 4, (4,)), (2, 3, (2,))]
+)
+def test_looks_are_the_even_rounds_and_never_more_than_were_allowed(least: int, most: int, looks: tuple[int]) -> None:
+    assert Rounds(min=least, max=most).looks == looks
+
+
+def test_failures_may_reach_to_the_tail() -> None:
+    assert Limits.model_validate({"failed_share": "5%"}).failed_share == 0.05
 
 
 def test_a_default_of_the_mix_leaves_the_cells_their_own() -> None:
@@ -143,9 +153,14 @@ def test_a_mistake_is_named_at_its_line(change: str, by: str, line: int, says: s
         ("limits: {default: five}", "'five' is no limit"),
         ("limits: {default: 2pp}", "default: limited in percent"),
         ("limits: {gpu_utilization: 2%}", "gpu_utilization is limited in percentage points"),
-        ("limits: {failed_share: 1}", "less than 1"),
+        ("limits: {failed_share: -1%}", "'-1%'"),
+        ("limits: {failed_share: -0.1}", "greater than or equal to 0"),
+        ("limits: {failed_share: 6%}", "0.06 is more than 5%: from there on a p95 lies on a failed request"),
+        ("limits: {failed_share: 0.051}", "0.051 is more than 5%"),
         ("limits: {advisory: [speed]}", "input should be 'tokens_per_gpu_hour'"),
         ("rounds: {min: 6, max: 4}", "min 6 is above max 4"),
+        ("rounds: {min: 3, max: 3}", "no even number lies between min 3 and max 3"),
+        ("rounds: {min: 3, max: 3}", "write 4"),
         ("cost: {gpu_hour_usd: 1, pue: 1.3, grid_efficiency: 0.6}", "give one, never both"),
         ("cost: {gpu_hour_usd: {baseline: 1}}", "one for baseline and one for candidate"),
         ("cost: {gpu_hour_usd: 1, idle: {baseline: {scale_to_zero: {after_s: 9}}}}", "scale_to_zero needs traffic"),
@@ -188,13 +203,6 @@ def test_a_huge_file_is_refused_unread() -> None:
 
 def test_problems_of_the_text_and_of_the_values_do_not_mix() -> None:
     assert read_tree("a: 1\na: 2\n", file="f").problems
-
-
-def test_the_schema_describes_the_file_as_it_is_written(tmp_path: Path) -> None:
-    schema = json.dumps(Config.model_json_schema())
-    assert "keep_warm" in schema
-    assert "uniform|lognormal" in schema
-    assert "%|pp" in schema
 
 
 def test_the_reference_names_every_key() -> None:
