@@ -9,14 +9,13 @@ from functools import cache
 
 import pytest
 
-from servegate_action.analysis.judgement import Judgement, Word
-from servegate_action.config.limits import MetricName
+from servegate_action.analysis.judgement import Judgement
 from servegate_action.records import Absent
 from servegate_action.report import page
 from servegate_action.report.wording import Language, wording
 from tests.support import html, judgements
 from tests.support.hostile import HOSTILE
-from tests.unit.report.test_comment import hostile
+from tests.unit.report.test_comment import hostile, priced
 
 Make = Callable[[], Judgement]
 VERDICTS = pytest.mark.parametrize(
@@ -101,7 +100,7 @@ def test_drawings_are_described_or_hidden_from_screen_readers(make: Make) -> Non
 
 
 def test_every_metric_every_round_and_every_check_is_on_the_page() -> None:
-    j = judgements.rejected()
+    j = judgements.passed()
     document = html.read(page(j))
     text = document.all("main")[0].text
     assert len([svg for svg in document.all("svg") if svg.attributes.get("class", "").startswith("forest")]) == len(
@@ -131,7 +130,7 @@ def test_a_page_without_rounds_says_what_is_missing() -> None:
 
 
 def test_edits_of_the_policy_and_early_ends_are_announced() -> None:
-    j = judgements.judgement(Word.PASS)
+    j = judgements.passed()
     assert j.change is not None
     edited = j.model_copy(
         update={
@@ -141,17 +140,17 @@ def test_edits_of_the_policy_and_early_ends_are_announced() -> None:
         }
     )
     assert "This pull request edits the gate (limits.default)" in page(edited)
-    assert "The run stopped early: the candidate died" in page(judgements.without_rounds())
+    assert "The run stopped early: the candidate exited with code 1" in page(judgements.without_rounds())
 
 
 def test_english_sentences_are_marked_on_a_spanish_page() -> None:
-    j = judgements.judgement(Word.PASS, notes=("A sentence that no language knows.",))
+    j = judgements.passed().model_copy(update={"notes": ("A sentence that no language knows.",)})
     assert '<span lang="en">A sentence that no language knows.</span>' in page(j, language="es")
     assert '<span lang="en">' not in page(j)
 
 
 def test_a_slower_metric_and_a_metric_that_is_only_shown_are_named() -> None:
-    j = judgements.judgement(Word.PASS, changes={(MetricName.DECODE_TOKENS_PER_SECOND, None): -0.011}, spread=0.003)
+    j = judgements.slower()
     first = j.metrics[0].model_copy(update={"gated": False, "why_not_gated": "neither stack is saturated"})
     text = page(j.model_copy(update={"metrics": (first, *j.metrics[1:])}))
     assert "Slower, within allowance:" in text
@@ -173,10 +172,10 @@ def test_launches_without_a_first_token_are_a_dash_and_many_bound_a_percentile()
     endpoint = tuple(one.model_copy(update={"seconds_to_first_token": absent}) for one in j.launches)
     text = page(j.model_copy(update={"launches": endpoint}))
     assert "Slowest of" not in text
-    assert "Slowest of 4: baseline 44.0 s, candidate 66.7 s." in page(j)
+    assert "Slowest of 4: baseline 38.2 s, candidate 45.2 s." in page(j)
     assert "Slowest of" not in page(j.model_copy(update={"launches": j.launches * 20}))
     half = tuple(one for one in j.launches if one.side.value == "baseline")
-    assert "Slowest of 4: baseline 44.0 s." in page(j.model_copy(update={"launches": half}))
+    assert "Slowest of 4: baseline 38.2 s." in page(j.model_copy(update={"launches": half}))
 
 
 def test_costs_of_zero_are_drawn_on_an_even_axis_and_short_curves_are_not_drawn() -> None:
@@ -184,13 +183,13 @@ def test_costs_of_zero_are_drawn_on_an_even_axis_and_short_curves_are_not_drawn(
     zero = cost.model_copy(
         update={"curve": (cost.curve[0].model_copy(update={"candidate_per_1m_output": 0.0}), *cost.curve[1:])}
     )
-    assert "Cost against traffic" in page(judgements.judgement(Word.PASS, cost=zero))
+    assert "Cost against traffic" in page(priced(zero))
     none = cost.model_copy(
         update={"curve": cost.curve[:1], "break_even_requests_per_hour": Absent(absent="never"), "notes": ()}
     )
-    assert 'aria-label="Cost against traffic"' not in page(judgements.judgement(Word.PASS, cost=none))
+    assert 'aria-label="Cost against traffic"' not in page(priced(none))
     no_break_even = cost.model_copy(update={"break_even_requests_per_hour": Absent(absent="never")})
-    assert page(judgements.judgement(Word.PASS, cost=no_break_even)).count('class="rule"') == 1
+    assert page(priced(no_break_even)).count('class="rule"') == 1
 
 
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE.keys())

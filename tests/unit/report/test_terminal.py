@@ -20,11 +20,11 @@ def printed(j: Judgement, *, colour: bool = False) -> str:
 
 def test_the_terminal_says_verdict_reason_rows_and_advice() -> None:
     text = printed(judgements.rejected())
-    assert text.startswith("REJECT: p95 TPOT long/4: +7.5 % (95 % interval +6.0 … +9.0, 4 rounds), allowed +5 %")
+    assert text.startswith("REJECT: p95 TPOT long/2: +10.3 % (96 % interval +9.4 … +11.2, 6 rounds), allowed +5 %")
     assert [line[0] for line in text.splitlines() if line[:1].isdigit()] == list("12345678")
     assert "BAD: REJECT" in text
-    assert "+7.5 % (+6.0 … +9.0)" in text
-    assert "→ Look at long/4 alone" in text
+    assert "+10.3 % (+9.4 … +11.2)" in text
+    assert "→ serve the same quantization on both sides" in printed(judgements.invalid())
 
 
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE.keys())
