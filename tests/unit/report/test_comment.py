@@ -184,7 +184,7 @@ def test_a_failed_check_is_named_with_its_place_and_advice() -> None:
     assert "fp8\\_e4m3" not in text
     assert "- serve the same quantization on both sides" in text
     failed = comment(judgements.with_failures())
-    assert "**failed share** (candidate, `chat/1`): 12 of 400 requests failed (12x the stream ended" in failed
+    assert "**failed share** (candidate, `chat/1`): 12 of 408 requests failed (12x the stream ended" in failed
 
 
 def test_a_passed_gate_says_that_nothing_got_worse() -> None:
@@ -323,7 +323,7 @@ def test_why_a_line_is_only_shown_stands_below_the_table() -> None:
     row = j.rows[2].model_copy(update={"lines": (j.rows[2].lines[0].model_copy(update=shown),), "mark": Mark.INFO})
     text = comment(j.model_copy(update={"rows": (*j.rows[:2], row, *j.rows[3:])}))
     assert checklist(text)[3][5:] == ["–", "shown only"]
-    assert "- 3: GPU utilization: an idle core is not an idle GPU" in text
+    assert "- 3: GPU utilization (GPM SM_UTIL): an idle core is not an idle GPU" in text
 
 
 def test_the_reasons_of_absent_values_stand_below_the_table() -> None:
