@@ -141,6 +141,7 @@ class RowLine(Record):
     candidate: Shown
     change: Change95 | Absent
     allowed: Limit | str | None
+    direction: Direction | None = Field(default=None, description="which way is better, where the line is a metric")
     verdict: str = Field(description="PASS, REJECT, …, proven, declared, unknown, shown")
     mark: Mark
 

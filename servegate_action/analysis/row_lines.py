@@ -98,6 +98,7 @@ def metric_line(metric: MetricVerdict, label: str, note: str = "") -> RowLine:
         candidate=quantity(metric.candidate, metric.unit, remark),
         change=metric.change,
         allowed=metric.limit if metric.gated else metric.why_not_gated,
+        direction=metric.direction,
         verdict=metric.outcome.value if metric.gated else SHOWN,
         mark=_mark(metric),
     )

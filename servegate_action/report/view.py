@@ -7,7 +7,6 @@ words alike. Choosing words and digits happens here; no value is computed and no
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from servegate_action.analysis import headline as words
@@ -242,14 +241,11 @@ def _metric_reason(one: MetricVerdict, w: Wording) -> str:
 
 def rows(j: Judgement, w: Wording) -> tuple[RowText, ...]:
     """The eight rows."""
-    in_cell: dict[str | None, list[MetricVerdict]] = {}
-    for one in j.metrics:
-        in_cell.setdefault(one.key.cell, []).append(one)
-    return tuple(_row(row, in_cell, w, headline=j.headline) for row in j.rows)
+    return tuple(_row(row, w, headline=j.headline) for row in j.rows)
 
 
-def _row(row: Row, in_cell: Mapping[str | None, Sequence[MetricVerdict]], w: Wording, *, headline: str) -> RowText:
-    lines = tuple(_line(row.number, line, in_cell.get(line.cell, ()), w) for line in row.lines)
+def _row(row: Row, w: Wording, *, headline: str) -> RowText:
+    lines = tuple(_line(row.number, line, w) for line in row.lines)
     return RowText(
         number=row.number,
         title=w.row_titles[row.number - 1],
@@ -262,13 +258,12 @@ def _row(row: Row, in_cell: Mapping[str | None, Sequence[MetricVerdict]], w: Wor
     )
 
 
-def _line(number: int, line: RowLine, metrics_there: Sequence[MetricVerdict], w: Wording) -> LineText:
+def _line(number: int, line: RowLine, w: Wording) -> LineText:
     baseline, candidate = _shown_pair(line.baseline, line.candidate, w)
-    direction = _direction(line, metrics_there)
-    moved, interval, allowed_text = w.none, "", _allowed(line, direction, w)
+    moved, interval, allowed_text = w.none, "", _allowed(line, w)
     if not isinstance(line.change, Absent):
         text = numbers.change(
-            line.change, line.allowed if isinstance(line.allowed, Limit) else None, direction, w.marks
+            line.change, line.allowed if isinstance(line.allowed, Limit) else None, line.direction, w.marks
         )
         moved, interval = text.point, text.interval
         allowed_text = text.allowed or allowed_text
@@ -314,20 +309,10 @@ def _shown(value: Shown, w: Wording) -> str:
     return w.none if isinstance(value, Absent) else w.say(value)
 
 
-def _direction(line: RowLine, metrics_there: Sequence[MetricVerdict]) -> Direction | None:
-    """Which way is better, from the metric of the same cell that the line shows."""
-    if isinstance(line.change, Absent):
-        same = [one for one in metrics_there if ENGLISH.metrics[one.key.metric] == line.label]
-    else:
-        same = [one for one in metrics_there if one.change == line.change]
-    directions = {one.direction for one in same}
-    return directions.pop() if len(directions) == 1 else None
-
-
-def _allowed(line: RowLine, direction: Direction | None, w: Wording) -> str:
+def _allowed(line: RowLine, w: Wording) -> str:
     """What is allowed; nothing where the line is only shown."""
     if isinstance(line.allowed, Limit):
-        return limit(line.allowed, direction, w)
+        return limit(line.allowed, line.direction, w)
     return w.none if line.allowed is None or line.mark is Mark.INFO else w.say(line.allowed)
 
 

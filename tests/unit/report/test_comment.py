@@ -293,7 +293,7 @@ def test_a_limit_without_a_known_direction_has_no_sign() -> None:
     line = (
         j.rows[1]
         .lines[0]
-        .model_copy(update={"label": "something else", "change": Absent(absent="none"), "allowed": Limit(value=0.02)})
+        .model_copy(update={"direction": None, "change": Absent(absent="none"), "allowed": Limit(value=0.02)})
     )
     row = j.rows[1].model_copy(update={"lines": (line,), "mark": Mark.OPEN})
     rows = checklist(comment(j.model_copy(update={"rows": (j.rows[0], row, *j.rows[2:])})))
