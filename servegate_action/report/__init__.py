@@ -4,10 +4,10 @@
 to compute a value, to decide anything, to read a file that is not its own, and to let foreign text through unescaped.
 """
 
-from servegate_action.report.comment import Marker, Place, comment, marker_of
+from servegate_action.report.comment import Marker, Place, comment
 from servegate_action.report.page import page
 from servegate_action.report.run_sections import EarlierRun
 from servegate_action.report.status import status_line
 from servegate_action.report.summary import summary
 
-__all__ = ["EarlierRun", "Marker", "Place", "comment", "marker_of", "page", "status_line", "summary"]
+__all__ = ["EarlierRun", "Marker", "Place", "comment", "page", "status_line", "summary"]
