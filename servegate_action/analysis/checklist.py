@@ -185,7 +185,7 @@ def _judgement(config: Config, recording: Recording, evidence: Evidence, thought
         traces=tuple(_traces(evidence)),
         voided=_voided(recording),
         notes=(*recording.notes, *_notes(recording, evidence)),
-        failure=recording.failure.what if recording.failure is not None else None,
+        failure=recording.failure,
         method=_method(recording, decision),
     )
 

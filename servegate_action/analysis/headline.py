@@ -116,6 +116,8 @@ def sentence(facts: Facts) -> str:
         return f"REJECT: {_and_more(_rejections(facts))}"
     if facts.word is Word.PASS:
         return _pass(facts)
+    if (broken := _broken_off(facts)) is not None:
+        return f"INCONCLUSIVE: {_used(facts)}, {broken.detail}"
     return f"INCONCLUSIVE: {_rounds(facts)}. {_open_point(facts)}"
 
 
@@ -154,10 +156,19 @@ def _pass(facts: Facts) -> str:
     )
 
 
-def _rounds(facts: Facts) -> str:
+def _broken_off(facts: Facts) -> HardCheck | None:
+    """The check that says why the run did not come to its end, where it did not: nothing else matters as much."""
+    return next((check for check in facts.failed("inconclusive") if check.name == "complete"), None)
+
+
+def _used(facts: Facts) -> str:
     used = f"{facts.rounds_used} of {facts.rounds_planned} rounds used"
-    if facts.rounds_measured > facts.rounds_used:
-        used += f" ({facts.rounds_measured} measured)"
+    more = facts.rounds_measured > facts.rounds_used
+    return f"{used} ({facts.rounds_measured} measured)" if more else used
+
+
+def _rounds(facts: Facts) -> str:
+    used = _used(facts)
     if facts.next_look is not None:
         return f"{used} so far, the next look is after {facts.next_look}"
     return f"{used}, {facts.stopped}" if facts.stopped else used
@@ -228,8 +239,7 @@ def _ways_out(facts: Facts) -> list[str]:
     undecided = undecided_metrics(facts.metrics)
     untestable = [m for m in undecided if isinstance(m.change, Absent)]
     ways: list[str] = []
-    broke_off = any(check.name == "complete" for check in facts.failed("inconclusive"))
-    if facts.stopped is not None and not broke_off:
+    if facts.stopped is not None and _broken_off(facts) is None:
         ways.append("run it again; with a larger rounds.budget_minutes if the budget ended it")
     if facts.rounds_used >= 2 and untestable:
         names = ", ".join(name(m.key) for m in untestable)

@@ -14,7 +14,7 @@ from pydantic import Field
 
 from servegate_action.config.limits import Limit, MetricName
 from servegate_action.errors import ExitCode
-from servegate_action.records import Absent, Change, Evidence, MaybeStr, Record, Side
+from servegate_action.records import Absent, Change, Evidence, Failure, MaybeStr, Record, Side
 
 
 class Word(StrEnum):
@@ -300,5 +300,5 @@ class Judgement(Record):
     traces: tuple[TraceSeries, ...]
     voided: tuple[str, ...]
     notes: tuple[str, ...]
-    failure: str | None = Field(description="why the run stopped early, when it did")
+    failure: Failure | None = Field(description="why the run stopped early, when it did")
     method: str = Field(description="one paragraph: rule, looks, error rates")

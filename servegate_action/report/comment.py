@@ -8,10 +8,11 @@ marker, headline and checklist are never dropped.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from servegate_action.analysis.judgement import Judgement
+from servegate_action.records import Failure
 from servegate_action.report import markdown as md
 from servegate_action.report import view
 from servegate_action.report.escape import code, inline, link
@@ -23,6 +24,8 @@ from servegate_action.report.wording import Language, Wording, wording
 COMMENT_CHARS = 60_000
 LABEL = 80
 SENTENCE = 600
+LOG_LINES = 5
+LOG_LINE = 160
 CELL = 90
 
 
@@ -115,8 +118,20 @@ def _callouts(j: Judgement, w: Wording, place: Place) -> list[str]:
         keys = ", ".join(code(key, max_chars=60) for key in j.change.policy_edits[:20])
         made.append(md.callout("IMPORTANT", w.policy_edited.format(keys=keys, policy=inline(j.change.policy_from))))
     if j.failure:
-        made.append(md.callout("CAUTION", w.stopped_early.format(failure=inline(w.say(j.failure), max_chars=SENTENCE))))
+        made.append(md.callout("CAUTION", *_stopped(j.failure, w)))
     return made
+
+
+def _stopped(failure: Failure, w: Wording) -> Iterator[str]:
+    """What stopped the run, why, what to do, and the end of the log of the stack that did it."""
+    yield w.stopped_early.format(failure=inline(w.say(failure.what), max_chars=SENTENCE))
+    if failure.why:
+        yield inline(w.say(failure.why), max_chars=SENTENCE)
+    if failure.next_step:
+        yield f"{w.next_step}: {inline(w.say(failure.next_step), max_chars=SENTENCE)}"
+    if failure.log_tail:
+        lines = [code(line, max_chars=LOG_LINE) for line in failure.log_tail[-LOG_LINES:] if line.strip()]
+        yield f"{w.log_tail}:\n\n{md.bullets(lines)}"
 
 
 def _compared(j: Judgement, w: Wording) -> str:

@@ -50,9 +50,10 @@ def details(title: str, body: str) -> str:
     return f"<details>\n<summary>{title}</summary>\n\n{body}\n\n</details>"
 
 
-def callout(kind: str, text: str) -> str:
-    """One of GitHub's alerts: NOTE, IMPORTANT, WARNING, CAUTION."""
-    return f"> [!{kind}]\n> {text}"
+def callout(kind: str, *texts: str) -> str:
+    """One of GitHub's alerts: NOTE, IMPORTANT, WARNING, CAUTION. Each text is a paragraph, or a list."""
+    lines = "\n\n".join(texts).split("\n")
+    return "\n".join([f"> [!{kind}]", *(f"> {line}".rstrip() for line in lines)])
 
 
 def bullets(items: Iterable[str]) -> str:

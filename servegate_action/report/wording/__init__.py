@@ -89,6 +89,7 @@ class Wording:
     policy_edited: str
     policy_from: str
     stopped_early: str
+    log_tail: str
 
     # tables
     check: str

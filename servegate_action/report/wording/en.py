@@ -83,6 +83,7 @@ WORDING = Wording(
     policy_edited="This pull request edits the gate ({keys}). It is judged by the policy of {policy}; the edit takes effect once it is merged.",
     policy_from="Workload, limits, prices and baseline were read from {policy}.",
     stopped_early="The run stopped early: {failure}",
+    log_tail="The end of its log",
     check="Check",
     metric="Metric",
     cell="Cell",

@@ -84,6 +84,7 @@ WORDING = Wording(
     policy_edited="Esta solicitud modifica el control ({keys}). Se juzga con la política de {policy}; el cambio tendrá efecto cuando se fusione.",
     policy_from="La carga, los límites, los precios y la referencia se leyeron de {policy}.",
     stopped_early="La ejecución terminó antes de tiempo: {failure}",
+    log_tail="El final de su registro",
     check="Comprobación",
     metric="Métrica",
     cell="Celda",

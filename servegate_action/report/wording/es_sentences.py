@@ -166,6 +166,10 @@ TERMS: Final[dict[str, str]] = {
 SENTENCES: Final[tuple[Sentence, ...]] = tuple(
     Sentence.of(english, here)
     for english, here in (
+        (
+            "{used} of {planned} rounds used, the run did not come to its end: {why}",
+            "{used} de {planned} rondas usadas, la ejecución no llegó a su fin: {why}",
+        ),
         ("{used} of {planned} rounds used, {why}. {rest}", "{used} de {planned} rondas usadas, {why}. {rest}"),
         ("{used} of {planned} rounds used. {rest}", "{used} de {planned} rondas usadas. {rest}"),
         ("the run did not come to its end: {why}", "la ejecución no llegó a su fin: {why}"),

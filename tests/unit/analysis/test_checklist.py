@@ -373,7 +373,11 @@ def test_voided_attempts_are_listed_with_their_reason() -> None:
 
 def test_the_failure_of_a_run_is_kept() -> None:
     judgement = judged(nothing_measured())
-    assert judgement.failure == "the candidate exited with code 1 in round 2"
+    assert judgement.failure is not None
+    assert judgement.failure.what == "the candidate exited with code 1 in round 2"
+    assert judgement.headline == (
+        "INCONCLUSIVE: 0 of 8 rounds used, the run did not come to its end: the candidate exited with code 1 in round 2"
+    )
     assert judgement.requests_replayed == 0
 
 

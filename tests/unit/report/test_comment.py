@@ -8,7 +8,7 @@ import pytest
 from servegate_action.analysis.judgement import CostComparison, Judgement, Mark, Outcome
 from servegate_action.config.limits import Limit
 from servegate_action.github import selfcheck
-from servegate_action.records import Absent, Change
+from servegate_action.records import Absent, Change, Failure
 from servegate_action.report import EarlierRun, Marker, Place, comment, summary
 from servegate_action.report.wording import Language, wording
 from tests.support import judgements, markdown
@@ -431,7 +431,9 @@ def hostile(text: str) -> Judgement:
             "traces": tuple(one.model_copy(update={"cell": text}) for one in j.traces),
             "voided": (text,),
             "notes": (text,),
-            "failure": text,
+            "failure": Failure(
+                kind="could not measure", what=text, why=text, next_step=text, side=None, log_tail=(text, text)
+            ),
             "method": text,
             "change": Change(
                 repository=text, head_sha=text, base_sha=text, number=1, policy_from=text, policy_edits=(text,)
@@ -441,6 +443,14 @@ def hostile(text: str) -> Judgement:
             else j.cost,
         }
     )
+
+
+def test_a_run_that_could_not_be_measured_says_why_what_to_do_and_how_its_log_ends() -> None:
+    text = comment(judgements.without_rounds())
+    assert "> The run stopped early: the candidate exited with code 1 in round 2\n" in text
+    assert "> CUDA out of memory\n" in text
+    assert "> What to do: read server.log of that launch\n" in text
+    assert "> The end of its log:\n>\n> - `RuntimeError: CUDA out of memory`\n" in text
 
 
 @pytest.mark.parametrize(
