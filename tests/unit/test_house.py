@@ -268,6 +268,12 @@ def test_commands_in_documents_exist_with_the_options_shown() -> None:
     assert not wrong
 
 
+def test_the_comment_shown_in_the_readme_is_one_that_servegate_writes() -> None:
+    shown = [line.removeprefix(">").strip() for line in read("README.md").splitlines() if line.startswith(">")]
+    assert shown[0].startswith("### ❌ servegate")
+    assert set(shown) <= set(read("tests/golden/reject/comment.md").splitlines())
+
+
 def gates() -> Iterator[tuple[str, str]]:
     """Every gate that we ship or show: the starter, the demo's, and those in documents."""
     yield "starter", starter.GATE
