@@ -346,7 +346,12 @@ def test_why_a_line_is_only_shown_stands_below_the_table() -> None:
 
 
 def test_the_reasons_of_absent_values_stand_below_the_table() -> None:
-    assert "- 2: tokens per GPU-hour: no complete round\n" in comment(judgements.without_rounds())
+    text = comment(judgements.without_rounds())
+    assert (
+        "- 2: tokens per GPU-hour · output tok/s chat/1 · output tok/s chat/4 · output tok/s long/2 · input tok/s"
+        in text
+    )
+    assert [text.count(f"\n- {row}: ") for row in (2, 3, 4, 5)] == [2] * 4, "a note of its own, and one reason"
 
 
 # ---------------------------------------------------------------- size
