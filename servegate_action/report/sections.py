@@ -148,6 +148,14 @@ def verdict(mark: Mark, word: str) -> str:
 def _row_notes(j: Judgement, w: Wording) -> str:
     notes = []
     for row in view.rows(j, w):
-        reasons = [f"{line.what}: {reason}" for line in row.lines for reason in line.reasons]
-        notes += [f"{row.number}: {inline(text, max_chars=SENTENCE)}" for text in (*row.notes, *reasons)]
+        notes += [f"{row.number}: {inline(text, max_chars=SENTENCE)}" for text in (*row.notes, *_reasons(row))]
     return md.bullets(notes)
+
+
+def _reasons(row: view.RowText) -> list[str]:
+    """Why lines of a row have no number or do not count, those with the same reason together."""
+    by_reason: dict[str, list[str]] = {}
+    for line in row.lines:
+        for reason in line.reasons:
+            by_reason.setdefault(reason, []).append(f"{line.what} {line.cell}".strip())
+    return [f"{' · '.join(dict.fromkeys(lines))}: {reason}" for reason, lines in by_reason.items()]

@@ -78,6 +78,11 @@ def on_cpu() -> Judgement:
     return judged(recordings.on_cpu())
 
 
+def without_power() -> Judgement:
+    """No GPU and no counters of power, but prices: the bill has no energy in it."""
+    return judged(recordings.on_cpu(cost=True, electricity=False))
+
+
 def without_rounds() -> Judgement:
     """A stack died before anything was measured, on somebody's own machine: every number is absent, with its reason."""
     built = build(recordings.nothing_measured())

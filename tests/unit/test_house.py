@@ -268,6 +268,13 @@ def test_commands_in_documents_exist_with_the_options_shown() -> None:
     assert not wrong
 
 
+@pytest.mark.parametrize("document", ["README.md", "docs/reading-a-report.md"])
+def test_the_comment_that_a_document_shows_is_one_that_servegate_writes(document: str) -> None:
+    shown = [line.removeprefix(">").strip() for line in read(document).splitlines() if line.startswith(">")]
+    assert shown[0].startswith("### ❌ servegate")
+    assert set(shown) <= set(read("tests/golden/reject/comment.md").splitlines())
+
+
 def gates() -> Iterator[tuple[str, str]]:
     """Every gate that we ship or show: the starter, the demo's, and those in documents."""
     yield "starter", starter.GATE

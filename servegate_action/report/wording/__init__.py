@@ -21,6 +21,8 @@ from servegate_action.report.numbers import Marks
 Language = Literal["en", "es"]
 LONGEST_SENTENCE = 1000
 """Longer texts are nobody's sentence; looking for one in them would only take time."""
+PLACE = re.compile(r"(?=\S)(round \d+)?(, attempt \d+)?((, |^)(baseline|candidate))?((, |^)[\w.-]+[/@][\d.]+)?")
+"""Where a finding was made, in front of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,17 +225,38 @@ class Wording:
     def translated(self, sentence: str) -> str | None:
         """The sentence in this language; None where it is not known. English is always known.
 
-        Variable parts may be known sentences themselves (`check failed: …`).
+        Variable parts may be known sentences themselves (`check failed: …`), several sentences may stand in a row, and one
+        may begin with its place (`round 2, candidate: …`): known when each sentence is.
         """
         if self.code == "en":
             return sentence
         if sentence in self.terms:
             return self.terms[sentence]
-        for known in self.sentences if len(sentence) <= LONGEST_SENTENCE else ():
+        if len(sentence) > LONGEST_SENTENCE:
+            return None
+        # Before the sentences, whose variable parts would take in the place as well.
+        together = self._put_together(sentence)
+        if together is not None:
+            return together
+        for known in self.sentences:
             found = known.match(sentence)
             if found is not None:
                 return known.here.format(**{name: self.say(text) for name, text in found.groupdict().items()})
         return None
+
+    def _put_together(self, sentence: str) -> str | None:
+        """Several sentences in a row, or one with its place."""
+        parts = sentence.split("; ")
+        known = [said for part in parts if (said := self.translated(part)) is not None] if len(parts) > 1 else []
+        if known and len(known) == len(parts):
+            return "; ".join(known)
+        place, _, rest = sentence.partition(": ")
+        said = self.translated(rest) if PLACE.fullmatch(place) and rest else None
+        return f"{', '.join(map(self._place, place.split(', ')))}: {said}" if said is not None else None
+
+    def _place(self, word: str) -> str:
+        """`round 2`, `candidate` or `chat/1`."""
+        return re.sub(r"\w+", lambda found: self.terms.get(found[0], found[0]), word, count=1)
 
 
 def wording(language: Language) -> Wording:

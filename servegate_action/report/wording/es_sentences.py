@@ -84,15 +84,18 @@ TERMS: Final[dict[str, str]] = {
     "launches": "arranques",
     "run": "ejecución",
     "gated metrics": "métricas sujetas a límite",
+    "tokens as the servers count them": "tokens según los propios servidores",
     # checks
     "capacity": "capacidad",
     "client": "generador de carga",
     "client certificate": "certificado del generador de carga",
     "complete": "ejecución completa",
     "failed share": "peticiones fallidas",
+    "gpus held": "GPU reservadas",
     "hardware": "acelerador",
     "identity": "identidad",
     "identity batch": "mismo tamaño de lote",
+    "identity declared": "conforme a lo declarado",
     "identity model": "mismo modelo",
     "identity quantization": "misma cuantización",
     "load equal": "misma carga",
@@ -100,12 +103,17 @@ TERMS: Final[dict[str, str]] = {
     "numerics long": "respuestas a textos largos",
     "numerics together": "respuestas a muchos a la vez",
     "order": "orden",
+    "server counts": "recuento de los servidores",
     "telemetry": "telemetría",
     "slo ttft p95": "SLO de p95 de TTFT",
     "slo tpot p95": "SLO de p95 de TPOT",
     "slo ttft p95 with cold starts": "SLO de p95 de TTFT con arranques en frío",
     # notes beside a number
     "median": "mediana",
+    "p5": "percentil 5",
+    "p95 TTFT": "p95 de TTFT",
+    "p95 TPOT": "p95 de TPOT",
+    "p95 TTFT with cold starts": "p95 de TTFT con arranques en frío",
     "meets every slo": "cumple todos los SLO",
     "from the real send": "desde el envío real",
     "over billed GPU-hours, idle and loading included": "sobre las horas de GPU facturadas, con espera y carga",
@@ -135,6 +143,26 @@ TERMS: Final[dict[str, str]] = {
     "no complete round": "ninguna ronda completa",
     "no prompt was served from a cache by accident": "ningún texto se sirvió por accidente desde una caché",
     "no throttling, no memory error, no foreign process was seen": "sin limitación de reloj, sin errores de memoria, sin procesos ajenos",
+    "a CPU has no counters that would tell": "una CPU no tiene contadores que lo digan",
+    "not a GPU": "no es una GPU",
+    "no RAPL energy counter is readable on this machine": "en esta máquina no se puede leer ningún contador de energía RAPL",
+    "CPU share of the stack's process tree": "parte de la CPU del árbol de procesos del servicio",
+    "safetensors header and config.json": "cabecera de safetensors y config.json",
+    "servegate did not start this stack": "servegate no arrancó este servicio",
+    "a process, not a container": "un proceso, no un contenedor",
+    "the launch is running": "el arranque sigue en curso",
+    "stopped before its end": "detenida antes de su fin",
+    "no further round was run": "no se ejecutó ninguna ronda más",
+    "the load generator was not certified": "el generador de carga no se certificó",
+    "rounds": "rondas",
+    "round": "ronda",
+    "attempt": "intento",
+    "its idle time is priced as if it kept warm": "su tiempo sin carga se paga como en espera",
+    "both cost the same at every traffic": "ambos cuestan lo mismo con cualquier tráfico",
+    "without declared traffic there is no break-even": "sin tráfico declarado no hay punto de equilibrio",
+    "none declared: priced as if always busy": "ninguno declarado: precio como si siempre estuviera ocupada",
+    "no prices are declared: GPU-seconds per 1M tokens are tokens per GPU-hour turned over": "no se han declarado precios: los segundos de GPU por 1M de tokens son los tokens por hora de GPU, invertidos",
+    "without a GPU, a GPU-hour or GPU-second here is one of the whole machine": "sin GPU, una hora o un segundo de GPU es aquí de la máquina entera",
     "no slo is declared": "no se ha declarado ningún SLO",
     "no gated metric was measured in two rounds": "ninguna métrica sujeta a límite se midió en dos rondas",
     "no prices are declared: the configuration has no `cost` block": "no se han declarado precios: la configuración no tiene bloque `cost`",
@@ -148,6 +176,17 @@ TERMS: Final[dict[str, str]] = {
     "compare sampling defaults, chat template, tokenizer and precision of the two stacks": "comparar el muestreo por defecto, la plantilla de chat, el tokenizador y la precisión de los dos servicios",
     "compare the longest context, position scaling, sliding windows and truncation of the two stacks": "comparar el contexto máximo, el escalado de posiciones, las ventanas deslizantes y el truncado de los dos servicios",
     "look for requests that share state in the candidate: batching, the KV cache, prefix reuse": "buscar en el candidato peticiones que comparten estado: lotes, caché KV, reutilización de prefijos",
+    "correct the declaration, or the stack": "corregir la declaración o el servicio",
+    "free and cool the accelerator, check that the sampler can reach it, and measure again": "liberar y enfriar el acelerador, comprobar que se puede leer y medir de nuevo",
+    "read server.log of that launch": "leer el server.log de ese arranque",
+    "read server.log of the candidate's launches; a failed request counts as an infinite latency": "leer el server.log de los arranques del candidato; una petición fallida cuenta como latencia infinita",
+    "mend the baseline or lower the load: a baseline that fails is no reference": "arreglar la referencia o bajar la carga: una referencia que falla no sirve de referencia",
+    "make it faster, lower the load per replica, or change the level in the gate's policy": "hacerlo más rápido, bajar la carga por réplica o cambiar el nivel en la política",
+    "declare more replicas, or the traffic of one replica": "declarar más réplicas, o el tráfico de una réplica",
+    "declare gpu_count, the GPUs that the stack holds, and gpu_uuids, which ones": "declarar gpu_count, las GPU que el servicio reserva, y gpu_uuids, cuáles",
+    "measure both on the same accelerators, or declare gpu_pool for both stacks": "medir ambos en los mismos aceleradores, o declarar gpu_pool para ambos servicios",
+    "raise load.processes, lower the concurrency, or run the load generator on more cores": "subir load.processes, bajar la concurrencia o dar más núcleos al generador de carga",
+    "let servegate start both stacks (process or container), or declare `launches: fixed` for the endpoints": "dejar que servegate arranque ambos servicios (proceso o contenedor), o declarar `launches: fixed` para los que ya están en marcha",
     "CPU utilization: an idle core is not an idle GPU, so it is shown and not gated": "utilización de la CPU: un núcleo libre no es una GPU libre, por eso se muestra sin límite",
     "its state is `running`": "su estado es `running`",
     # notes on who says what
@@ -160,7 +199,8 @@ TERMS: Final[dict[str, str]] = {
     ),
     "baseline": "referencia",
     "candidate": "candidato",
-    "and the ": "y ",
+    "above": "encima",
+    "below": "debajo",
 }
 
 SENTENCES: Final[tuple[Sentence, ...]] = tuple(
@@ -198,6 +238,56 @@ SENTENCES: Final[tuple[Sentence, ...]] = tuple(
             "{bad} of {all} requests failed, allowed {allowed} of them",
             "fallaron {bad} de {all} peticiones, permitidas {allowed}",
         ),
+        (
+            "{bad} of {all} requests failed ({reasons}), allowed {allowed} of them",
+            "fallaron {bad} de {all} peticiones ({reasons}), permitidas {allowed}",
+        ),
+        (
+            "{level} is {value} ms, its service level is {most} ms",
+            "{level}: {value} ms, su nivel de servicio es {most} ms",
+        ),
+        (
+            "{level} is a failed request, its service level is {most} ms",
+            "{level}: una petición fallida, su nivel de servicio es {most} ms",
+        ),
+        (
+            "GPUs used: {first} by the baseline, {second} by the candidate, none more than declared",
+            "GPU usadas: {first} por la referencia, {second} por el candidato, ninguna más de las declaradas",
+        ),
+        (
+            "the clocks of {device} were slowed down ({why}) in {share} of the readings",
+            "los relojes de {device} se frenaron ({why}) en el {share} de las lecturas",
+        ),
+        (
+            "servegate does not start the baseline and the candidate: what is measured holds for these two launches only",
+            "servegate no arranca la referencia ni el candidato: lo medido vale solo para estos dos arranques",
+        ),
+        (
+            "servegate does not start the {side}: what is measured holds for these two launches only",
+            "servegate no arranca el lado {side}: lo medido vale solo para estos dos arranques",
+        ),
+        (
+            (
+                "at {streams} streams and {events} events/s: stamp error p99 {stamp} ms, p95 TTFT error {ttft} ms, dispatch "
+                "lag p99 {lag} ms, {reads} of reads shared, {core} of a core per process"
+            ),
+            (
+                "con {streams} flujos y {events} eventos/s: error de las marcas p99 {stamp} ms, error del p95 de TTFT {ttft} ms, "
+                "retraso de envío p99 {lag} ms, {reads} de las lecturas compartidas, {core} de un núcleo por proceso"
+            ),
+        ),
+        (
+            "{count} of {all} requests have other prompt_tokens on the two stacks",
+            "{count} de {all} peticiones tienen otros prompt_tokens en los dos servicios",
+        ),
+        (
+            "tokenizer, chat template or stop conditions differ: compare how {baseline} and {candidate} are started",
+            "difieren el tokenizador, la plantilla de chat o las condiciones de parada: comparar cómo arrancan {baseline} y {candidate}",
+        ),
+        ("{count} of {all} answers differ", "{count} de {all} respuestas difieren"),
+        ("and {count} more", "y {count} más"),
+        ("none ({reason})", "ninguno ({reason})"),
+        ("server {setting}", "servidor: {setting}"),
         ("Poisson arrivals, {rate} requests/h", "llegadas de Poisson, {rate} peticiones/h"),
         ("{rate} requests/h", "{rate} peticiones/h"),
         ("scale to zero after {seconds} s", "a cero tras {seconds} s"),
@@ -236,8 +326,74 @@ SENTENCES: Final[tuple[Sentence, ...]] = tuple(
             "the {side} is cheaper at every traffic from {low} to {high}",
             "el {side} es más barato con cualquier tráfico, de {low} a {high}",
         ),
+        (
+            (
+                "the {below} is cheaper below {point}, the {above} above it; the declared {rate} is {away} {where} that, within "
+                "{share}: the saving is fragile"
+            ),
+            (
+                "por debajo de {point} es más barato: {below}; por encima: {above}; el tráfico declarado, {rate}, está un {away} "
+                "por {where}, a menos del {share}: el ahorro es frágil"
+            ),
+        ),
+        (
+            "the {below} is cheaper below {point}, the {above} above it; the declared {rate} is {away} {where} that",
+            (
+                "por debajo de {point} es más barato: {below}; por encima: {above}; el tráfico declarado, {rate}, está un {away} "
+                "por {where}"
+            ),
+        ),
+        (
+            (
+                "{waiting} of the requests wait for a cold start ({starting} trigger one); it took {most} s at most in "
+                "{launches} launches, too few to bound its p95 ({enough} would)"
+            ),
+            (
+                "el {waiting} de las peticiones espera un arranque en frío (el {starting} provoca uno); tardó {most} s como máximo "
+                "en {launches} arranques, pocos para acotar su p95 (harían falta {enough})"
+            ),
+        ),
+        (
+            (
+                "{waiting} of the requests wait for a cold start ({starting} trigger one); it took {most} s at most in "
+                "{launches} launches"
+            ),
+            (
+                "el {waiting} de las peticiones espera un arranque en frío (el {starting} provoca uno); tardó {most} s como máximo "
+                "en {launches} arranques"
+            ),
+        ),
+        ("scale-to-zero: not real, {why}", "la escala a cero no es real: {why}"),
+        (
+            "{held} of GPU memory still held after {seconds} s",
+            "{held} de memoria de GPU aún ocupados tras {seconds} s",
+        ),
+        (
+            (
+                "scaling to zero is dearer than staying warm at this traffic ({asleep} against {warm} USD per 1M output "
+                "tokens)"
+            ),
+            (
+                "escalar a cero es más caro que seguir en espera con este tráfico ({asleep} frente a {warm} USD por 1M de tokens "
+                "de salida)"
+            ),
+        ),
+        (
+            "scaling to zero uses more energy than staying warm ({asleep} against {warm} kWh a month)",
+            "escalar a cero gasta más energía que seguir en espera ({asleep} frente a {warm} kWh al mes)",
+        ),
+        (
+            (
+                "closed form for Poisson arrivals at this mean rate: {usd} USD per 1M output tokens, off {off}, {waiting} of "
+                "the requests wait"
+            ),
+            (
+                "fórmula cerrada para llegadas de Poisson a esta tasa media: {usd} USD por 1M de tokens de salida, apagada el "
+                "{off}, espera el {waiting} de las peticiones"
+            ),
+        ),
         ("one request per {seconds} s", "una petición cada {seconds} s"),
-        ("the answers agree: {reason}; {logprobs}", "las respuestas coinciden: {reason}; {logprobs}"),
+        ("the answers agree: {reason}", "las respuestas coinciden: {reason}"),
         (
             (
                 "log-probabilities of the same tokens differ by {mean} on average, by {own} when the baseline is asked twice "
@@ -327,11 +483,20 @@ SENTENCES: Final[tuple[Sentence, ...]] = tuple(
             "ronda {round}, intento {attempt}, {side}: {reason}",
         ),
         ("round {round}, {side}: {reason}", "ronda {round}, {side}: {reason}"),
+        ("{device} at {watts} W", "{device} a {watts} W"),
+        (
+            "weights {weights}, activations {activations}, kv cache {cache}, compute {compute}",
+            "pesos {weights}, activaciones {activations}, caché KV {cache}, cómputo {compute}",
+        ),
+        (
+            "{model}; weights {weights}, activations {activations}, kv cache {cache}, compute {compute}; {batch}",
+            "{model}; pesos {weights}, activaciones {activations}, caché KV {cache}, cómputo {compute}; {batch}",
+        ),
         (
             (
                 "Each round starts both stacks anew and replays the identical requests, in alternating order. Per metric the "
                 "log-ratio of each round (points for utilization) goes into a paired t-test, looked at after {looks} rounds, at "
-                "level {level} per look. A metric passes when the upper end of its interval is within its limit, so "
+                "levels that rise with the look ({level} at this one); the noise is estimated from the {noise}. A metric passes when the upper end of its interval is within its limit, so "
                 "that a candidate which is worse than a limit passes at most 5 % of the time; a regression beyond a limit "
                 "rejects after Holm's correction over {count} distinct metrics, so that an unchanged build is "
                 "rejected at most 5 % of the time over all metrics together."
@@ -339,7 +504,8 @@ SENTENCES: Final[tuple[Sentence, ...]] = tuple(
             (
                 "Cada ronda arranca de nuevo ambos servicios y repite las mismas peticiones, en orden alterno. De cada métrica, "
                 "el logaritmo del cociente de cada ronda (puntos, en la utilización) entra en una prueba t pareada, que se mira "
-                "tras {looks} rondas, con nivel {level} cada vez. Una métrica aprueba cuando el extremo malo de su intervalo está "
+                "tras {looks} rondas, con niveles que suben de una mirada a otra ({level} en esta); el ruido se estima con: {noise}. "
+                "Una métrica aprueba cuando el extremo malo de su intervalo está "
                 "dentro del límite, de modo que un candidato peor que un límite aprueba como mucho un 5 % de las veces; un "
                 "empeoramiento mayor que un límite rechaza tras la corrección de Holm sobre {count} métricas distintas, de modo "
                 "que una versión sin cambios se rechaza como mucho un 5 % de las veces entre todas las métricas."

@@ -246,6 +246,18 @@ def test_an_item_of_one_side_only_and_a_poisson_check_are_shown() -> None:
     assert "off 44 %, formula 44 %" in text
 
 
+def test_an_energy_that_was_not_read_has_its_reason_in_the_bill() -> None:
+    rows = {row[0]: row[1:] for table in markdown.tables(comment(judgements.without_power())) for row in table}
+    assert rows["kWh per month, board"] == ["chat/1: no RAPL energy counter is readable on this machine"] * 2
+
+
+def test_stacks_that_nobody_identified_have_no_table() -> None:
+    j = judgements.without_rounds()
+    heads = [table[0][0] for table in markdown.tables(comment(j.model_copy(update={"identities": ()})))]
+    assert "Part" in [table[0][0] for table in markdown.tables(comment(j))]
+    assert "Part" not in heads
+
+
 def test_tokens_over_time_are_shown_for_the_cell_that_decided() -> None:
     assert "Cell `long/2`, round 6:\n\n```mermaid" in comment(judgements.rejected())
     assert "Cell `chat/1`, round 4:\n\n```mermaid" in comment(judgements.invalid())
@@ -327,7 +339,12 @@ def test_why_a_line_is_only_shown_stands_below_the_table() -> None:
 
 
 def test_the_reasons_of_absent_values_stand_below_the_table() -> None:
-    assert "- 2: tokens per GPU-hour: no complete round\n" in comment(judgements.without_rounds())
+    text = comment(judgements.without_rounds())
+    assert (
+        "- 2: tokens per GPU-hour · output tok/s chat/1 · output tok/s chat/4 · output tok/s long/2 · input tok/s"
+        in text
+    )
+    assert [text.count(f"\n- {row}: ") for row in (2, 3, 4, 5)] == [2] * 4, "a note of its own, and one reason"
 
 
 # ---------------------------------------------------------------- size

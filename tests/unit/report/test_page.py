@@ -147,6 +147,7 @@ def test_english_sentences_are_marked_on_a_spanish_page() -> None:
     j = judgements.passed().model_copy(update={"notes": ("A sentence that no language knows.",)})
     assert '<span lang="en">A sentence that no language knows.</span>' in page(j, language="es")
     assert '<span lang="en">' not in page(j)
+    assert '<span lang="en">' not in page(judgements.rejected(), language="es")
 
 
 def test_a_slower_metric_and_a_metric_that_is_only_shown_are_named() -> None:

@@ -2,16 +2,20 @@ from __future__ import annotations
 
 import re
 import string
-from collections.abc import Mapping
-from dataclasses import fields
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 import servegate_action.report as room
+from servegate_action.analysis.judgement import Judgement
+from servegate_action.records import Side
 from servegate_action.report import comment, view
+from servegate_action.report.sections import sections
 from servegate_action.report.wording import Wording, wording
-from tests.support import judgements
+from tests.support import judgements, recordings
 
 EN, ES = wording("en"), wording("es")
 TEXTS = [field.name for field in fields(Wording) if isinstance(getattr(EN, field.name), str)]
@@ -60,6 +64,66 @@ def test_spanish_says_what_it_knows_and_leaves_the_rest() -> None:
     )
 
 
+@dataclass(frozen=True)
+class Listening(Wording):
+    """Spanish that keeps what it was asked to say and did not know, the parts of sentences too."""
+
+    unknown: set[str] = field(default_factory=set)
+
+    def say(self, sentence: str) -> str:
+        said = self.translated(sentence)
+        if said is None:
+            self.unknown.add(sentence)
+        return said or sentence
+
+
+# What stacks, machines and errors are called, and numbers: nobody translates these.
+NAMES = re.compile(
+    r"|[\d., ]+(e\+\d+)?%?( GiB)?|bf16|fp8_e4m3|(\w+: )?/server_info|GPM SM_UTIL|AMD EPYC 9R14|NVIDIA H100 80GB HBM3|GPU-[\w-]+"
+    r"|vLLM 0\.33|vllm|Luminal build 412|vllm serve .*|python serve\.py .*|max_num_seqs( = 64)?|sha256:b+|meta-llama/\S+ a+"
+    r"|thermal slowdown for 4 s|12x the stream ended without a finish_reason|use more client processes: load\.processes: 4"
+)
+SCENES = {
+    "killed": recordings.killed(),
+    "of endpoints": recordings.passing(endpoint=True),
+    "other answers": recordings.passing(numerics_passed=False),
+    "memory kept": recordings.passing(release_real=False, scale_to_zero=True, requests_per_hour=20.0),
+    "a slow client": recordings.passing(certificate_passed=False),
+    "other prompts": recordings.passing(extra_prompt_tokens=3),
+    "another batch": recordings.passing(batch_cap={Side.BASELINE: 64, Side.CANDIDATE: 32}),
+}
+MADE: dict[str, Callable[[], Judgement]] = {
+    **{word.value: make for word, make in judgements.ALL.items()},
+    **{
+        make.__name__: make
+        for make in (judgements.slower, judgements.on_cpu, judgements.without_power, judgements.with_failures)
+    },
+    "without rounds": judgements.without_rounds,
+    **{name: partial(recordings.judged, scene) for name, scene in SCENES.items()},
+}
+
+
+@pytest.mark.parametrize("make", MADE.values(), ids=MADE.keys())
+def test_spanish_knows_whatever_a_report_says(make: Callable[[], Judgement]) -> None:
+    """Every name of a check, every label, note and sentence, of whatever kind of run."""
+    j = make()
+    listening = Listening(**{one.name: getattr(ES, one.name) for one in fields(Wording)})
+    view.headline(j, listening)
+    assert len(sections(j, listening)) > 3
+    for check in j.checks:
+        view.check_name(check, listening)
+    assert sorted(text for text in listening.unknown if not NAMES.fullmatch(text)) == []
+
+
+def test_sentences_in_a_row_and_with_their_place_are_known_when_each_is() -> None:
+    assert ES.translated("round 2, candidate, chat/1: no slo is declared; and 3 more") == (
+        "ronda 2, candidato, chat/1: no se ha declarado ningún SLO; y 3 más"
+    )
+    assert ES.translated("no slo is declared; anything at all") is None
+    assert ES.translated("chat/1: anything at all") is None
+    assert ES.translated("somewhere: no slo is declared") is None
+
+
 def test_spanish_headlines_are_built_from_the_metric_that_the_english_one_names() -> None:
     reject = view.headline(judgements.rejected(), ES).whole
     assert reject == (
@@ -72,7 +136,7 @@ def test_spanish_headlines_are_built_from_the_metric_that_the_english_one_names(
     assert passed.startswith(
         "Las 16 métricas están dentro de sus límites. La más ajustada: p95 de TTFT con arranques en frío: "
     )
-    assert view.headline(judgements.invalid(), ES).whole.startswith("Difiere: cuantización; referencia weights bf16, ")
+    assert view.headline(judgements.invalid(), ES).whole.startswith("Difiere: cuantización; referencia pesos bf16, ")
 
 
 def test_a_spanish_comment_speaks_spanish_in_all_its_own_words() -> None:
