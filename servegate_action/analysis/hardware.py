@@ -26,13 +26,13 @@ def hardware_check(config: Config, recording: Recording, evidence: Evidence) -> 
     declared = None not in pools
     hidden = [side for side in Side if not _seen(config.stacks.of(side), recording, evidence, side)]
     if hidden and not declared:
-        sides = " and ".join(f"the {side}" for side in hidden)
+        whose = f"the {hidden[0]}" if len(hidden) == 1 else "the two stacks"
         return [
             HardCheck(
                 name="hardware",
                 kind="inconclusive",
                 ok=False,
-                detail=f"which accelerator serves {sides} cannot be seen: an endpoint may be served by any machine",
+                detail=f"which accelerator serves {whose} cannot be seen: an endpoint may be served by any machine",
                 advice="declare gpu_pool for both stacks, or gpu_uuids where the endpoint's GPUs are this machine's",
             )
         ]

@@ -174,6 +174,7 @@ TERMS: Final[dict[str, str]] = {
     "run it again; with a larger rounds.budget_minutes if the budget ended it": "ejecutar de nuevo; con un rounds.budget_minutes mayor si se agotó el presupuesto",
     "replay more requests, lower the load, or declare a larger limit for the undecided metrics": "repetir más peticiones, bajar la carga o declarar un límite mayor para las métricas sin decidir",
     "compare sampling defaults, chat template, tokenizer and precision of the two stacks": "comparar el muestreo por defecto, la plantilla de chat, el tokenizador y la precisión de los dos servicios",
+    "declare gpu_pool for both stacks, or gpu_uuids where the endpoint's GPUs are this machine's": "declarar gpu_pool en los dos servicios, o gpu_uuids si las GPU del endpoint son de esta máquina",
     "compare the longest context, position scaling, sliding windows and truncation of the two stacks": "comparar el contexto máximo, el escalado de posiciones, las ventanas deslizantes y el truncado de los dos servicios",
     "look for requests that share state in the candidate: batching, the KV cache, prefix reuse": "buscar en el candidato peticiones que comparten estado: lotes, caché KV, reutilización de prefijos",
     "correct the declaration, or the stack": "corregir la declaración o el servicio",
@@ -418,6 +419,19 @@ SENTENCES: Final[tuple[Sentence, ...]] = tuple(
             "the answers to many at once were not compared: {reason}",
             "no se compararon las respuestas a muchos a la vez: {reason}",
         ),
+        (
+            "which accelerator serves the two stacks cannot be seen: an endpoint may be served by any machine",
+            "no se ve qué acelerador sirve a los dos servicios: a un endpoint lo puede servir cualquier máquina",
+        ),
+        (
+            "which accelerator serves the {side} cannot be seen: an endpoint may be served by any machine",
+            "no se ve qué acelerador sirve a: {side}; a un endpoint lo puede servir cualquier máquina",
+        ),
+        (
+            "which processes are the {side}'s own was not told: one that came before its first cell is taken for its own",
+            "no se dijo qué procesos son propios ({side}): uno que llegó antes de su primera celda se toma por propio",
+        ),
+        ("both stacks in the pool {pool}, as declared", "los dos servicios en el grupo {pool}, según lo declarado"),
         ("{same} of {all} answers are the same", "{same} de {all} respuestas son iguales"),
         ("same {part} on both sides, {evidence}: {value}", "{part} igual en ambos lados, {evidence}: {value}"),
         (
