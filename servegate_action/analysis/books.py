@@ -11,7 +11,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from servegate_action.analysis.cells import NS_PER_S
-from servegate_action.analysis.cost import NO_MIGRATION, MigrationCharge, Operation, Power, Prices, Use, bill
+from servegate_action.analysis.cost import (
+    NO_MIGRATION,
+    NOT_SATURATED,
+    MigrationCharge,
+    Operation,
+    Power,
+    Prices,
+    Use,
+    bill,
+)
 from servegate_action.analysis.demand import Demand, demand_of
 from servegate_action.analysis.judgement import Phase, SideCost
 from servegate_action.analysis.metrics import MaybeFloat
@@ -125,8 +134,11 @@ class Running:
         """How its time is spent under the declared traffic, or another rate of it."""
         demand = books.demand
         if demand is None:
-            return Use(rate=1.0 / self.operation.service_s, replicas=1, occupancy=ALWAYS_BUSY, policy="always busy")
+            policy = "always busy" if self.operation.saturated else "kept warm, at the rate of arrivals of the workload"
+            return Use(rate=1.0 / self.operation.service_s, replicas=1, occupancy=ALWAYS_BUSY, policy=policy)
         rate = per_hour or demand.per_hour
+        if not self.operation.saturated:
+            return Use(rate=rate / SECONDS_PER_HOUR, replicas=books.replicas, occupancy=ALWAYS_BUSY, policy="keep warm")
         life = self.life(books)
         occupancy = demand.quick_occupancy(rate, life) if quick else demand.occupancy(rate, life)
         return Use(
@@ -142,9 +154,15 @@ class Running:
 
 
 def running_of(books: Books, launch: Launch) -> Running | Absent:
-    """One side as one launch shows it. A side that sleeps needs an observed cold start."""
-    side, mix = launch.record.side, launch.metrics.mix
+    """One side as one launch shows it, by its closed-loop cells where there are any.
+
+    A side that sleeps needs an observed cold start, and a closed-loop cell: how long it sleeps depends on what it can serve.
+    """
+    side, closed = launch.record.side, launch.metrics.mix.closed_loop
+    mix = closed or launch.metrics.mix
     where = f"{side}, round {launch.record.round}"
+    if closed is None and side in books.sleeping:
+        return Absent(absent=f"{where}: scale-to-zero cannot be priced: {NOT_SATURATED.absent}")
     rate, start = mix.output_tokens_per_second, seconds_to_first_token(launch)
     if isinstance(rate, Absent):
         return Absent(absent=f"{where}: {rate.absent}")
@@ -163,6 +181,7 @@ def running_of(books: Books, launch: Launch) -> Running | Absent:
             loading_w=launch.signals.loading_power_w,
             off_w=books.bare_w[side],
         ),
+        saturated=closed is not None,
     )
     return Running(side, operation, () if isinstance(start, Absent) else (start,))
 

@@ -24,6 +24,11 @@ MILLION = 1e6
 FRAGILE_SHARE = 0.20
 # Costs nearer than this, as a log-ratio, are the same.
 SAME_COST = 1e-9
+# What a stack draws at one rate of arrivals stands for another one this near to it.
+SAME_RATE_SHARE = 0.25
+NOT_SATURATED = Absent(
+    absent="how much a stack can serve shows in closed loop only, and the workload has no cell with a concurrency"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +47,7 @@ class Operation:
 
     `output_tokens_per_second`: X over the mix. Tokens are those of a mean request of the traffic. `served_share`: share
     of the requests that succeed; the tokens of the others are not in any denominator, their time is in the numerator.
+    `saturated`: X was measured in closed loop. In open loop X is what arrived, and says nothing about what could be served.
     """
 
     output_tokens_per_second: float
@@ -50,6 +56,7 @@ class Operation:
     served_share: float
     gpus: int
     power: Power
+    saturated: bool = True
 
     @property
     def served_tokens(self) -> float:
@@ -58,7 +65,10 @@ class Operation:
 
     @property
     def service_s(self) -> float:
-        """Seconds of the replica that a mean request takes: the inverse of its throughput in requests."""
+        """Seconds of the replica that a mean request takes: the inverse of its throughput in requests.
+
+        Not `saturated`: the mean time between two that arrived.
+        """
         return self.served_tokens / self.output_tokens_per_second
 
     @property
@@ -123,7 +133,7 @@ def bill(
     tokens = use.rate * operation.served_tokens * SECONDS_PER_HOUR * HOURS_PER_MONTH
     if tokens <= 0:
         return Absent(absent="no tokens are served, so that a cost per token is undefined")
-    board_kwh = _board_kwh_per_month(operation, use)
+    board_kwh = _board_kwh_per_month(operation, use) if operation.saturated else _board_kwh_as_seen(operation, use)
     power = _power_items(board_kwh, prices)
     if isinstance(power, Absent):
         return power
@@ -134,7 +144,7 @@ def bill(
     prompts = use.rate * operation.prompt_tokens * operation.served_share * SECONDS_PER_HOUR * HOURS_PER_MONTH
     held = _held(use)
     return SideCost(
-        busy_only_per_1m_output=busy_only(operation, prices),
+        busy_only_per_1m_output=busy_only(operation, prices) if operation.saturated else NOT_SATURATED,
         per_1m_output=MILLION * total / tokens,
         per_1m_total=MILLION * total / (tokens + prompts),
         usd_per_month=total,
@@ -142,8 +152,8 @@ def bill(
             CostItem(name=name, usd_per_month=usd, usd_per_1m_output=MILLION * usd / tokens) for name, usd in items
         ),
         effective_tokens_per_gpu_hour=tokens / (HOURS_PER_MONTH * operation.gpus * use.replicas * held.billed),
-        share_busy=held.busy,
-        share_warm_idle=held.warm_idle,
+        share_busy=held.busy if operation.saturated else NOT_SATURATED,
+        share_warm_idle=held.warm_idle if operation.saturated else NOT_SATURATED,
         share_loading=held.loading,
         share_off=held.off,
         idle_policy=use.policy,
@@ -190,6 +200,8 @@ def _gpu_items(operation: Operation, use: Use, prices: Prices) -> list[tuple[str
     """GPU money per month by what the GPU was held for; what billing steps add is an item of its own."""
     held = _held(use)
     whole = HOURS_PER_MONTH * use.replicas * operation.gpus * prices.usd_per_gpu_hour
+    if not operation.saturated:
+        return [("kept warm", whole)]
     items = [("busy", held.busy * whole), ("warm idle", held.warm_idle * whole)]
     if held.loading > 0:
         items.append(("loading", held.loading * whole))
@@ -215,6 +227,16 @@ def _board_kwh_per_month(operation: Operation, use: Use) -> MaybeFloat:
             return reading
         watts += share * reading
     return watts * use.replicas * HOURS_PER_MONTH / 1000.0
+
+
+def _board_kwh_as_seen(operation: Operation, use: Use) -> MaybeFloat:
+    """Over the month of all replicas, at the boards, where each is kept warm and gets as many requests as in the measurement."""
+    busy_w, apart = operation.power.busy_w, use.rate / use.replicas * operation.service_s - 1.0
+    if isinstance(busy_w, Absent):
+        return busy_w
+    if abs(apart) > SAME_RATE_SHARE:
+        return Absent(absent=f"it was measured at another rate of arrivals; {NOT_SATURATED.absent}")
+    return busy_w * use.replicas * HOURS_PER_MONTH / 1000.0
 
 
 def _power_items(board_kwh: MaybeFloat, prices: Prices) -> list[tuple[str, float]] | Absent:

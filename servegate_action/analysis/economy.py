@@ -29,7 +29,8 @@ MS_PER_S = 1e3
 class Economy:
     """What the money says. Pairs are (baseline, candidate) per round; `cold_ttft` (ms) is None when neither side sleeps.
 
-    `duty`: share of the replicas' time that the declared traffic needs, per side; above 1 it cannot be served.
+    `duty`: share of the replicas' time that the declared traffic needs, per side; above 1 it cannot be served. Empty where
+    only open-loop cells were measured, which do not show what could be served.
     """
 
     cost: tuple[Pair, ...] | Absent
@@ -74,8 +75,8 @@ def _read(books: Books, evidence: Evidence) -> Economy:
                 return _no_money(running, sleeps=sleeps)
             runnings[side].append(running)
     means = {side: mean_running(own) for side, own in runnings.items()}
-    duty = {side: _duty(books, mean) for side, mean in means.items()}
-    over = [side for side in Side if duty[side] > 1.0]
+    duty = {side: _duty(books, mean) for side, mean in means.items() if mean.operation.saturated}
+    over = [side for side in duty if duty[side] > 1.0]
     if over:
         copies = f"{books.replicas} replica{'s' if books.replicas > 1 else ''}"
         why = Absent(absent=f"the declared traffic is more than {copies} of the {' and the '.join(over)} can serve")

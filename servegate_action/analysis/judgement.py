@@ -167,14 +167,14 @@ class CostItem(Record):
 class SideCost(Record):
     """The bill of one side."""
 
-    busy_only_per_1m_output: float = Field(description="GPU money while busy, nothing else")
+    busy_only_per_1m_output: float | Absent = Field(description="GPU money while busy, nothing else")
     per_1m_output: float
     per_1m_total: float
     usd_per_month: float
     items: tuple[CostItem, ...]
     effective_tokens_per_gpu_hour: float
-    share_busy: float
-    share_warm_idle: float
+    share_busy: float | Absent
+    share_warm_idle: float | Absent
     share_loading: float
     share_off: float
     idle_policy: str

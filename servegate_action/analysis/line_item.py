@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from servegate_action.analysis.books import Books, Running
-from servegate_action.analysis.cost import BreakEven, Use, break_even, no_break_even, payback_tokens
+from servegate_action.analysis.cost import NOT_SATURATED, BreakEven, Use, break_even, no_break_even, payback_tokens
 from servegate_action.analysis.judgement import CostComparison, CurvePoint, SideCost
 from servegate_action.analysis.traffic import poisson_form
 from servegate_action.records import Absent, Side
@@ -35,7 +35,7 @@ def compare_costs(books: Books, baseline: Running, candidate: Running) -> CostCo
         if isinstance(cost, Absent):
             return Absent(absent=f"{running.side}: {cost.absent}")
         sides.append((running, use, cost))
-    (_, _, ours), (_, _, theirs) = sides
+    (_, baseline_use, ours), (_, _, theirs) = sides
     declared = books.demand.per_hour if books.demand is not None else baseline.operation.capacity_per_hour
     curve = _curve(books, baseline, candidate)
     meeting = (
@@ -48,7 +48,7 @@ def compare_costs(books: Books, baseline: Running, candidate: Running) -> CostCo
         baseline=ours,
         candidate=theirs,
         requests_per_hour=declared,
-        traffic=books.demand.text if books.demand is not None else "none declared: priced as if always busy",
+        traffic=books.demand.text if books.demand is not None else f"none declared: priced as if {baseline_use.policy}",
         break_even_requests_per_hour=meeting.requests_per_hour,
         break_even_sentence=meeting.sentence,
         fragile=meeting.fragile,
@@ -105,6 +105,8 @@ def _curve(books: Books, baseline: Running, candidate: Running) -> tuple[CurvePo
     ends = _range(books, baseline, candidate)
     if ends is None:
         return Absent(absent="without declared traffic there is no break-even")
+    if not (baseline.operation.saturated and candidate.operation.saturated):
+        return NOT_SATURATED
     rates = np.geomspace(*ends, CURVE_POINTS).tolist()
     pairs = _costs(books, baseline, candidate, rates)
     if isinstance(pairs, Absent):
@@ -139,6 +141,8 @@ def _notes(books: Books, sides: Sequence[tuple[Running, Use, SideCost]]) -> tupl
         if running.side in books.sleeping
         for text in _sleeping_notes(books, running, use, cost)
     ]
+    if books.demand is not None and not all(running.operation.saturated for running, _, _ in sides):
+        notes.append(f"whether the declared traffic can be served was not checked: {NOT_SATURATED.absent}")
     if books.migration_usd > 0 and books.demand is None:
         notes.append(
             f"moving costs {books.migration_usd:,.0f} USD once; without declared traffic it is in no price per token"

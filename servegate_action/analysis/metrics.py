@@ -57,6 +57,12 @@ class Mix:
     gpus: int
 
     @property
+    def closed_loop(self) -> Mix | None:
+        """The cells at a constant concurrency: they alone show how much a stack can serve. None when there are none."""
+        cells = {name: cell for name, cell in self.cells.items() if cell.plan.concurrency is not None}
+        return Mix(cells, self.gpus) if cells else None
+
+    @property
     def output_tokens_per_second(self) -> MaybeFloat:
         """Output tok/s while serving the declared mix: see `mix_rate`."""
         return mix_rate(

@@ -226,8 +226,8 @@ def _bill_sights(comparison: CostComparison) -> list[Sight]:
         for name in dict.fromkeys([*first, *second])
     ]
     sights += [
-        Sight("time busy", "%", 100 * ours.share_busy, 100 * theirs.share_busy),
-        Sight("time warm and idle", "%", 100 * ours.share_warm_idle, 100 * theirs.share_warm_idle),
+        Sight("time busy", "%", _percent(ours.share_busy), _percent(theirs.share_busy)),
+        Sight("time warm and idle", "%", _percent(ours.share_warm_idle), _percent(theirs.share_warm_idle)),
         Sight("time loading", "%", 100 * ours.share_loading, 100 * theirs.share_loading),
         Sight("time off", "%", 100 * ours.share_off, 100 * theirs.share_off),
         Sight("tokens per joule, at the grid", "tok/J", ours.tokens_per_joule_grid, theirs.tokens_per_joule_grid),
@@ -235,6 +235,10 @@ def _bill_sights(comparison: CostComparison) -> list[Sight]:
         Sight("energy at the grid", "kWh/month", ours.kwh_per_month_grid, theirs.kwh_per_month_grid),
     ]
     return sights
+
+
+def _percent(share: float | Absent) -> float | Absent:
+    return share if isinstance(share, Absent) else 100 * share
 
 
 def _comparison(findings: Findings) -> Body:

@@ -95,6 +95,8 @@ def _or_reason(value: float | Absent, unit: str, w: Wording) -> str:
 
 
 def _shares(side: SideCost, w: Wording) -> str:
+    if isinstance(side.share_busy, Absent) or isinstance(side.share_warm_idle, Absent):
+        return w.none
     busy, idle, loading, off = (
         numbers.percent(share, w.marks)
         for share in (side.share_busy, side.share_warm_idle, side.share_loading, side.share_off)

@@ -256,17 +256,16 @@ class Content:
     def share_figures(self) -> list[Figure]:
         """How the time divides, one bar for each side."""
         sides = ((self.w.baseline, self.cost.baseline), (self.w.candidate, self.cost.candidate)) if self.cost else ()
-        return [self._shares(title, side) for title, side in sides]
+        return [
+            self._shares(title, side, busy=side.share_busy, idle=side.share_warm_idle)
+            for title, side in sides
+            if not isinstance(side.share_busy, Absent) and not isinstance(side.share_warm_idle, Absent)
+        ]
 
-    def _shares(self, title: str, side: SideCost) -> Figure:
+    def _shares(self, title: str, side: SideCost, *, busy: float, idle: float) -> Figure:
         from servegate_action.report.charts.strips import Share, shares
 
-        values = {
-            "busy": side.share_busy,
-            "idle": side.share_warm_idle,
-            "loading": side.share_loading,
-            "off": side.share_off,
-        }
+        values = {"busy": busy, "idle": idle, "loading": side.share_loading, "off": side.share_off}
         parts = [Share(value, kind, numbers.percent(value, self.w.marks, decimals=0)) for kind, value in values.items()]
         texts = {kind: numbers.percent(value, self.w.marks) for kind, value in values.items()}
         return Figure(title, shares(parts, title=title), self.w.shares.format(**texts))

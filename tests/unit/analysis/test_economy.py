@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from servegate_action.analysis.economy import Economy, economy
-from servegate_action.analysis.judgement import CostComparison
+from servegate_action.analysis.judgement import CostComparison, Word
 from servegate_action.analysis.rounds import gather
 from servegate_action.config.cost import Cost
 from servegate_action.records import Absent, Recording, Side
-from tests.support.recordings import Built, build, passing
+from tests.support.recordings import Built, SceneCell, build, judged, passing
 
 SLEEPING = {"scale_to_zero": True, "requests_per_hour": 36.0}
 
@@ -358,3 +359,92 @@ def test_without_power_readings_nothing_is_said_of_energy() -> None:
 def test_sleeping_through_long_gaps_is_neither_dearer_nor_hungrier() -> None:
     notes = compared(money(build(passing(scale_to_zero=True, requests_per_hour=1.0)))).notes
     assert len(notes) == 1
+
+
+# ---------------------------------------------------------------- open loop: what arrived is not what could be served
+
+OPEN = SceneCell("chat@2", None, rate=2.0)
+CLOSED = SceneCell("chat/4", 4)
+
+
+def test_in_open_loop_a_stack_that_is_kept_warm_is_priced_by_the_declared_traffic_and_its_capacity_is_not_checked() -> (
+    None
+):
+    found = money(build(passing(cells=(OPEN,), electricity=False, requests_per_hour=7200.0)))
+    assert isinstance(found.cost, tuple)
+    for ours, theirs in found.cost:
+        assert ours == theirs == pytest.approx(1e6 * 2.50 / (7200 * 32))
+    assert found.duty == {}
+    comparison = compared(found)
+    assert [(item.name, item.usd_per_month) for item in comparison.candidate.items] == [("kept warm", 730 * 2.50)]
+    for unknown in (
+        comparison.baseline.share_busy,
+        comparison.baseline.share_warm_idle,
+        comparison.baseline.busy_only_per_1m_output,
+        comparison.break_even_requests_per_hour,
+    ):
+        assert isinstance(unknown, Absent)
+        assert "closed loop" in unknown.absent
+    assert comparison.curve == ()
+    assert comparison.notes[0].startswith("whether the declared traffic can be served was not checked: ")
+
+
+def test_an_unchanged_open_loop_at_its_own_traffic_passes() -> None:
+    words = {
+        judged(passing(cells=(OPEN,), electricity=False, requests_per_hour=7200.0, seed=seed)).word for seed in range(4)
+    }
+    assert words == {Word.PASS}
+
+
+def test_without_traffic_an_open_loop_is_priced_at_its_own_rate_of_arrivals() -> None:
+    comparison = compared(money(priced(build(passing(cells=(OPEN,))), traffic=None)))
+    assert comparison.traffic == "none declared: priced as if kept warm, at the rate of arrivals of the workload"
+    assert comparison.baseline.per_1m_output == pytest.approx(comparison.candidate.per_1m_output, rel=0.1)
+    assert comparison.requests_per_hour == pytest.approx(7200, rel=0.15)
+
+
+@pytest.mark.parametrize(("per_hour", "known"), [(7200.0, True), (3600.0, False), (14400.0, False)])
+def test_in_open_loop_power_is_known_at_the_rate_that_was_measured_only(per_hour: float, known: bool) -> None:
+    found = money(build(passing(cells=(OPEN,), requests_per_hour=per_hour)))
+    if known:
+        names = [item.name for item in compared(found).baseline.items]
+        assert names[:2] == ["kept warm", "power"]
+    else:
+        assert isinstance(found.cost, Absent)
+        assert "it was measured at another rate of arrivals" in found.cost.absent
+
+
+def test_in_open_loop_unread_power_has_no_price() -> None:
+    built = build(passing(cells=(OPEN,), requests_per_hour=7200.0))
+    silent = {
+        name: replace(
+            data,
+            samples=tuple(
+                sample.model_copy(
+                    update={
+                        "devices": tuple(
+                            d.model_copy(update={"power_mw": None, "energy_mj": None}) for d in sample.devices
+                        )
+                    }
+                )
+                for sample in data.samples
+            ),
+        )
+        for name, data in built.data.items()
+    }
+    found = money(Built(built.config, built.recording, silent))
+    assert isinstance(found.cost, Absent)
+    assert "the power drawn is not known" in found.cost.absent
+
+
+def test_scale_to_zero_has_no_price_in_open_loop() -> None:
+    found = money(build(passing(cells=(OPEN,), **SLEEPING)))
+    assert isinstance(found.cost, Absent)
+    assert "scale-to-zero cannot be priced: how much a stack can serve shows in closed loop only" in found.cost.absent
+
+
+def test_beside_closed_loop_cells_those_in_open_loop_do_not_say_how_much_can_be_served() -> None:
+    shape = {"electricity": False, "requests_per_hour": 3600.0}
+    alone, beside = (money(build(passing(cells=cells, **shape))) for cells in ((CLOSED,), (CLOSED, OPEN)))
+    assert beside.duty == pytest.approx(alone.duty, rel=0.02)
+    assert compared(beside).baseline.share_busy == pytest.approx(compared(alone).baseline.share_busy, rel=0.02)
