@@ -224,12 +224,19 @@ def _place(check: HardCheck) -> str:
 
 # ---------------------------------------------------------------- advice
 
+REGRESSED = (
+    "mend what regressed; where it is meant, raise its limit in a change of its own: limits are read from the base, so "
+    "that no change can loosen those that it is judged by"
+)
+
 
 def advice(facts: Facts) -> tuple[str, ...]:
     """What to do about it; empty for a PASS and while the run goes on."""
     if facts.word is Word.PASS or facts.next_look is not None:
         return ()
     own = [check.advice for check in facts.checks if not check.ok and check.advice]
+    if facts.word is Word.REJECT and any(metric.gated and metric.outcome is Outcome.REJECT for metric in facts.metrics):
+        own.append(REGRESSED)
     if facts.word is not Word.INCONCLUSIVE:
         return tuple(dict.fromkeys(own))
     return tuple(dict.fromkeys([*own, *_ways_out(facts)]))

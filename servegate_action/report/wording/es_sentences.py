@@ -174,6 +174,7 @@ TERMS: Final[dict[str, str]] = {
     "run it again; with a larger rounds.budget_minutes if the budget ended it": "ejecutar de nuevo; con un rounds.budget_minutes mayor si se agotó el presupuesto",
     "replay more requests, lower the load, or declare a larger limit for the undecided metrics": "repetir más peticiones, bajar la carga o declarar un límite mayor para las métricas sin decidir",
     "compare sampling defaults, chat template, tokenizer and precision of the two stacks": "comparar el muestreo por defecto, la plantilla de chat, el tokenizador y la precisión de los dos servicios",
+    "mend what regressed; where it is meant, raise its limit in a change of its own: limits are read from the base, so that no change can loosen those that it is judged by": "arreglar lo que ha empeorado; si es lo que se quiere, subir su límite en un cambio aparte: los límites se leen de la base, de modo que ningún cambio afloja los suyos",
     "declare gpu_pool for both stacks, or gpu_uuids where the endpoint's GPUs are this machine's": "declarar gpu_pool en los dos servicios, o gpu_uuids si las GPU del endpoint son de esta máquina",
     "compare the longest context, position scaling, sliding windows and truncation of the two stacks": "comparar el contexto máximo, el escalado de posiciones, las ventanas deslizantes y el truncado de los dos servicios",
     "look for requests that share state in the candidate: batching, the KV cache, prefix reuse": "buscar en el candidato peticiones que comparten estado: lotes, caché KV, reutilización de prefijos",

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from servegate_action.analysis import headline
 from servegate_action.analysis.checklist import judge, series_of, standing, trace_csv
 from servegate_action.analysis.judgement import Judgement, Mark, Outcome, Quantity, Row, Word
 from servegate_action.analysis.metrics import LaunchData
@@ -360,6 +361,11 @@ def test_stacks_that_servegate_did_not_start_have_no_cold_start() -> None:
     judgement = judged(passing(endpoint=True, cost=False))
     assert judgement.launches[0].seconds_to_first_token == Absent(absent="servegate did not start this stack")
     assert judgement.word is Word.INCONCLUSIVE
+
+
+def test_a_regression_is_to_be_mended_or_its_limit_raised_apart() -> None:
+    assert judged(rejecting()).advice[-1] == headline.REGRESSED
+    assert headline.REGRESSED not in judged(passing(failed={Side.CANDIDATE: 1})).advice
 
 
 def test_voided_attempts_are_listed_with_their_reason() -> None:
