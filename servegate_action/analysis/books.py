@@ -176,7 +176,7 @@ def running_of(books: Books, launch: Launch) -> Running | Absent:
         served_share=1.0 - mix.failed_share,
         gpus=books.gpus[side],
         power=Power(
-            busy_w=busy_power_w(launch.metrics, launch.signals),
+            busy_w=busy_power_w(replace(launch.metrics, mix=mix), launch.signals),
             idle_w=books.idle_w[side],
             loading_w=launch.signals.loading_power_w,
             off_w=books.bare_w[side],

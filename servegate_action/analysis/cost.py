@@ -27,7 +27,7 @@ SAME_COST = 1e-9
 # What a stack draws at one rate of arrivals stands for another one this near to it.
 SAME_RATE_SHARE = 0.25
 NOT_SATURATED = Absent(
-    absent="how much a stack can serve shows in closed loop only, and the workload has no cell with a concurrency"
+    absent="how much a stack can serve shows in closed loop only: add a cell with a `concurrency` to the workload"
 )
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from servegate_action.analysis.books import Running, open_books, running_of
 from servegate_action.analysis.economy import Economy, economy
 from servegate_action.analysis.judgement import CostComparison, Word
 from servegate_action.analysis.rounds import gather
@@ -448,3 +449,15 @@ def test_beside_closed_loop_cells_those_in_open_loop_do_not_say_how_much_can_be_
     alone, beside = (money(build(passing(cells=cells, **shape))) for cells in ((CLOSED,), (CLOSED, OPEN)))
     assert beside.duty == pytest.approx(alone.duty, rel=0.02)
     assert compared(beside).baseline.share_busy == pytest.approx(compared(alone).baseline.share_busy, rel=0.02)
+
+
+def test_beside_closed_loop_cells_power_while_busy_is_that_of_those_cells() -> None:
+    built = build(passing(cells=(CLOSED, OPEN), requests_per_hour=3600.0))
+    evidence = gather(built.config, built.recording, built.data)
+    assert built.config.cost is not None
+    books = open_books(built.config, built.config.cost, built.recording, evidence, migrates=False, recorded=())
+    launch = evidence.of(Side.BASELINE)[0]
+    signals = replace(launch.signals, busy_power_w={"chat/4": 600.0, "chat@2": 200.0})
+    running = running_of(books, replace(launch, signals=signals))
+    assert isinstance(running, Running)
+    assert running.operation.power.busy_w == 600.0
