@@ -11,7 +11,7 @@ from servegate_action.github import selfcheck
 from servegate_action.records import Absent, Change, Failure
 from servegate_action.report import EarlierRun, Marker, Place, comment, summary
 from servegate_action.report.wording import Language, wording
-from tests.support import judgements, markdown
+from tests.support import judgements, markdown, recordings
 from tests.support.hostile import HOSTILE
 
 Make = Callable[[], Judgement]
@@ -468,6 +468,20 @@ def test_a_run_that_could_not_be_measured_says_why_what_to_do_and_how_its_log_en
     assert "> CUDA out of memory\n" in text
     assert "> What to do: read server.log of that launch\n" in text
     assert "> The end of its log:\n>\n> - `RuntimeError: CUDA out of memory`\n" in text
+
+
+def test_a_run_that_was_cancelled_says_no_more_than_it_knows() -> None:
+    failure = Failure(kind="cancelled", what="cancelled", why="", next_step="", side=None)
+    text = comment(judgements.without_rounds().model_copy(update={"failure": failure}))
+    assert "> [!CAUTION]\n> The run stopped early: cancelled\n\n" in text
+
+
+def test_a_bill_without_shares_of_time_shows_none() -> None:
+    cell = recordings.SceneCell("chat@2", None, rate=2.0)
+    j = recordings.judged(recordings.passing(cells=(cell,), electricity=False, requests_per_hour=7200.0))
+    text = comment(j)
+    assert "| Share of time | – | – |" in text
+    assert "kept warm" in text
 
 
 @pytest.mark.parametrize(

@@ -90,6 +90,9 @@ SCENES = {
     "memory kept": recordings.passing(release_real=False, scale_to_zero=True, requests_per_hour=20.0),
     "a slow client": recordings.passing(certificate_passed=False),
     "other prompts": recordings.passing(extra_prompt_tokens=3),
+    "in open loop": recordings.passing(
+        cells=(recordings.SceneCell("chat@2", None, rate=2.0),), electricity=False, requests_per_hour=7200.0
+    ),
     "another batch": recordings.passing(batch_cap={Side.BASELINE: 64, Side.CANDIDATE: 32}),
 }
 MADE: dict[str, Callable[[], Judgement]] = {
