@@ -150,7 +150,7 @@ def _reason_to_keep(best: Marker | None, mine: Marker, *, head_now: str | None, 
         )
     if best.head != mine.head and _rank(best, head_now) > _rank(mine, head_now):
         return f"the comment already speaks of a newer head, {best.head[:7]}"
-    if best.head == mine.head and best.run > mine.run:
+    if best.head == mine.head == "-" and best.run > mine.run:
         return f"the comment already speaks of a later run, {best.run}"
     if when == "changes" and best.verdict == mine.verdict:
         return "the verdict is the one that the comment already gives (`comment: changes`)"

@@ -138,10 +138,11 @@ def pending(place: Where, *, api: Api, options: Options) -> Published:
 def publish(finished: Finished, *, place: Where, api: Api, options: Options) -> Published:
     """Post status, check run and comment, in this order; report what arrived and what did not.
 
-    An older run that ends last says nothing: of one commit and gate the latest run's word stands, also while it measures.
+    Of one commit and gate the latest run's word stands, also while it measures: an older run that ends last says nothing,
+    unless it has shown a regression. That is never left unsaid.
     """
     losses = _Losses()
-    later = _later_run(place, api)
+    later = _later_run(place, api) if finished.word != "REJECT" else None
     if later is not None:
         return Published(status_posted=False, kept=f"a later run of the same commit has the word: {later}")
     said = status.Status(finished.state, place.context, finished.status_line, place.run_url)

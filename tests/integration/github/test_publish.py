@@ -401,9 +401,10 @@ def test_of_two_runs_racing_on_one_pull_request_the_newer_head_wins(
 
 
 @pytest.mark.parametrize(("run", "attempt"), [(101, 1), (100, 2)])
-@pytest.mark.parametrize("later", ["PASS", None])
+@pytest.mark.parametrize("later", ["REJECT", None])
+@pytest.mark.parametrize("word", ["PASS", "INCONCLUSIVE", None])
 def test_an_older_run_of_the_same_commit_that_ends_last_says_nothing(
-    fake: FakeGitHub, api: Api, run: int, attempt: int, later: str | None
+    fake: FakeGitHub, api: Api, run: int, attempt: int, later: str | None, word: str | None
 ) -> None:
     newer = place_at(HEAD, run=run, attempt=attempt)
     publish.pending(place_at(HEAD, run=100), api=api, options=OPTIONS)
@@ -411,11 +412,21 @@ def test_an_older_run_of_the_same_commit_that_ends_last_says_nothing(
     if later is not None:
         publish.publish(finished(later), place=newer, api=api, options=OPTIONS)
     before = [(row.state, row.target_url) for row in fake.world.statuses], [row.body for row in fake.world.of(7)]
-    done = publish.publish(finished("REJECT"), place=place_at(HEAD, run=100), api=api, options=OPTIONS)
+    done = publish.publish(finished(word), place=place_at(HEAD, run=100), api=api, options=OPTIONS)
     assert not done.status_posted
     assert newer.run_url in done.kept
     after = [(row.state, row.target_url) for row in fake.world.statuses], [row.body for row in fake.world.of(7)]
     assert after == before
+
+
+def test_a_regression_that_an_older_run_shows_last_blocks_and_both_runs_are_told(fake: FakeGitHub, api: Api) -> None:
+    publish.publish(finished("PASS"), place=place_at(HEAD, run=101), api=api, options=OPTIONS)
+    done = publish.publish(finished("REJECT"), place=place_at(HEAD, run=100), api=api, options=OPTIONS)
+    assert done.status_posted
+    assert fake.world.statuses[-1].state == "failure"
+    (row,) = fake.world.of(7)
+    assert "verdict=reject" in row.body
+    assert [(one.verdict, str(one.run)) for one in read_earlier(row.body)] == [("pass", "101.1")]
 
 
 @pytest.mark.parametrize(
@@ -430,7 +441,7 @@ def test_an_older_run_of_the_same_commit_that_ends_last_says_nothing(
 def test_a_status_that_is_of_no_later_run_of_ours_is_written_over(fake: FakeGitHub, api: Api, page: str | None) -> None:
     said = {"state": "success", "context": "servegate/llama-8b-chat", "description": "by hand", "target_url": page}
     api.post(api.path("statuses", HEAD), status.Seen, {key: value for key, value in said.items() if value is not None})
-    assert publish.publish(finished("REJECT"), place=place_at(HEAD), api=api, options=OPTIONS).status_posted
+    assert publish.publish(finished("PASS"), place=place_at(HEAD), api=api, options=OPTIONS).status_posted
 
 
 def test_two_first_comments_posted_at_once_become_the_newer_one(fake: FakeGitHub, api: Api) -> None:
