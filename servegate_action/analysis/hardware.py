@@ -19,9 +19,6 @@ from servegate_action.records import Absent, DeviceStatic, Recording, Side
 
 def hardware_check(config: Config, recording: Recording, evidence: Evidence) -> list[HardCheck]:
     """The same accelerators under both stacks, unless the configuration says that they need different pools."""
-    ours, theirs = (_kinds(evidence, side) for side in Side)
-    if not ours or not theirs:
-        return []
     pools = [config.stacks.of(side).gpu_pool for side in Side]
     declared = None not in pools
     hidden = [side for side in Side if not _seen(config.stacks.of(side), recording, evidence, side)]
@@ -38,6 +35,9 @@ def hardware_check(config: Config, recording: Recording, evidence: Evidence) -> 
         ]
     if hidden or (declared and pools[0] != pools[1]):
         return [HardCheck(name="hardware", kind="invalid", ok=True, detail=_as_declared(pools[0], pools[1]))]
+    ours, theirs = (_kinds(evidence, side) for side in Side)
+    if not ours or not theirs:
+        return []
     findings = []
     if ours != theirs:
         findings.append(f"baseline on {_listed(ours)}, candidate on {_listed(theirs)}")

@@ -211,7 +211,8 @@ def _caches(config: Config, recording: Recording, evidence: Evidence) -> HardChe
         alike = max(0.0, recording.plan.prompt_offset) + CACHE_BLOCK_TOKENS
         for cell in recording.plan.cells:
             prompt = recording.plan.prompt_offset + recording.plan.tokens_per_word * cell.prompt_tokens
-            meant = min(1.0, (shared.get(cell.name, 0) + alike) / prompt + CACHED_SLACK_SHARE)
+            beginning = (shared.get(cell.name, 0) + alike) / prompt if prompt > 0 else 0.0
+            meant = min(1.0, beginning + CACHED_SLACK_SHARE)
             for side in Side:
                 share = max(launch.cached_share.get(cell.id, 0.0) for launch in evidence.of(side))
                 if share > meant:

@@ -180,6 +180,11 @@ def at(built: Built, baseline: str, candidate: str, *, gpu_uuids: tuple[str, ...
     return Built(built.config.model_copy(update={"stacks": moved}), built.recording, built.data)
 
 
+def test_an_endpoint_that_cannot_be_seen_is_no_less_unknown_without_telemetry() -> None:
+    check = found(without_telemetry(build(passing(endpoint=True, accelerator="cpu"))))["hardware"]
+    assert (check.ok, check.kind) == (False, "inconclusive")
+
+
 LOCAL = ("http://127.0.0.1:8000", "http://localhost:8001")
 
 
@@ -559,6 +564,13 @@ def test_the_chat_template_that_begins_every_prompt_may_be_cached(offset: float,
     cell = SceneCell("chat/4", 4, prompt_tokens=256, requests=100)
     built = build(passing(cells=(cell,), prompt_offset=offset))
     assert found(with_requests(built, lambda _: {"cached_tokens": 48}))["prefix_cache"].ok is ok
+
+
+def test_an_impossible_length_of_the_prompts_allows_no_cache() -> None:
+    built = cached(0.5)
+    plan = built.recording.plan.model_copy(update={"prompt_offset": -1e6})
+    broken = Built(built.config, built.recording.model_copy(update={"plan": plan}), built.data)
+    assert "meant 5%" in invalid(found(broken)["prefix_cache"])
 
 
 def test_a_declared_shared_prefix_may_be_cached() -> None:
