@@ -6,7 +6,7 @@ is changed: limits are suggested, and later runs on this machine warn.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from servegate_action import calibrations, gate
 from servegate_action.analysis import calibration, checklist
 from servegate_action.analysis.calibration import Calibration
 from servegate_action.config.limits import Limits, Rounds
+from servegate_action.config.load import as_written
 from servegate_action.config.models import Config
 from servegate_action.errors import CannotMeasure
 from servegate_action.progress import Reporter
@@ -93,15 +94,4 @@ def advice(found: Calibration, limits: Limits) -> str:
     if suggested == limits:
         return "this runner can honour every limit as it is"
     told = suggested.model_dump(mode="json", exclude_defaults=True)
-    return "\n".join(["limits that this runner can honour, for the configuration:", *_lines({"limits": told})])
-
-
-def _lines(told: Mapping[str, object], indent: str = "") -> Iterator[str]:
-    for key, value in told.items():
-        if isinstance(value, Mapping):
-            yield f"{indent}{key}:"
-            yield from _lines(value, f"{indent}  ")
-        elif isinstance(value, list):
-            yield f"{indent}{key}: [{', '.join(value)}]"
-        else:
-            yield f"{indent}{key}: {value}"
+    return f"limits that this runner can honour, for the configuration:\n{as_written({'limits': told})}".rstrip()

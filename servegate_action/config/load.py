@@ -11,6 +11,7 @@ import difflib
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from io import StringIO
 from math import isfinite
 from typing import Any, get_args
 
@@ -72,6 +73,13 @@ def validate(tree: Tree) -> Config:
 def dump(config: Config) -> str:
     """The resolved configuration as YAML (JSON is YAML) that `load` reads back to an equal `Config`."""
     return json.dumps(config.model_dump(mode="json", exclude_none=True), indent=2, sort_keys=False) + "\n"
+
+
+def as_written(part: Mapping[str, object]) -> str:
+    """A part of a configuration as a person writes it, in YAML blocks."""
+    text = StringIO()
+    YAML(pure=True).dump(part, text)
+    return text.getvalue()
 
 
 # ---------------------------------------------------------------- YAML to data
