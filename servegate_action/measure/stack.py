@@ -65,8 +65,9 @@ def running(job: Job, draft: Draft, side: Side, *, backend: telemetry.Kind, dire
     draft.side = side
     files = job.directory.launch(directory)
     dropped = telemetry.drop_page_cache(_weights(job, stack))
-    if dropped.files and dropped.condition != "dropped":
-        draft.note(f"{directory}: the weights stayed in the page cache: {dropped.reason}")
+    doubt = f"{side}: weights may have been in the page cache when it started, "
+    if dropped.files and dropped.condition != "dropped" and not any(doubt in note for note in draft.recording.notes):
+        draft.note(f"{doubt}first at {directory}: {dropped.reason}")
     current: list[launch.Running] = []
     with telemetry.sampling(
         backend=backend,
